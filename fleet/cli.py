@@ -1,0 +1,113 @@
+"""The command line: `fleet update`, `status`, `rollout`, `diff` and `adopt`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from fleet.errors import FleetError, mask
+from fleet.report import Report
+from fleet.update import Options, abort, check, update
+
+EXIT_CODES = "exit codes: 0 done, 1 something is left for you (conflicts, behind), 2 refused, nothing touched"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, but is {text!r}")
+    return key, value
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    top = argparse.ArgumentParser("fleet", description="Keep projects on the newest version of their template.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_update(commands.add_parser("update", help="update one project", epilog=EXIT_CODES))
+    _add_diff(commands.add_parser("diff", help="what the template changed between two versions"))
+    return top
+
+
+def _add_update(command: argparse.ArgumentParser) -> None:
+    command.add_argument("project", nargs="?", type=Path, default=Path(), help="its folder (default: here)")
+    command.add_argument("--to", metavar="TAG", help="the version (default: the newest tag)")
+    command.add_argument("--set", metavar="NAME=VALUE", type=_pair, action="append", default=[], help="an answer")
+    command.add_argument("--drop", metavar="NAME", action="append", default=[], help="give up an answer")
+    command.add_argument("--branch", nargs="?", const="", metavar="NAME", help="on a new branch (fleet/TAG)")
+    command.add_argument("--commit", action="store_true", help="commit, unless there are conflicts")
+    command.add_argument("--json", action="store_true", help="print the report as JSON")
+    mode = command.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="only say whether a newer version exists: exit 1 if so")
+    mode.add_argument("--diff", action="store_true", help="show how managed files differ from their version")
+    mode.add_argument("--dry-run", action="store_true", help="say what would happen and touch nothing")
+    mode.add_argument("--abort", action="store_true", help="undo an update that is not committed yet")
+    command.set_defaults(run=_update)
+
+
+def _add_diff(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--project", type=Path, default=Path(), help="whose answers to use (default: here)")
+    command.add_argument("--from", dest="before", metavar="TAG", help="default: the project's version")
+    command.add_argument("--to", dest="after", metavar="TAG", help="default: the newest version")
+    command.add_argument("paths", nargs="*", metavar="PATH", help="only these files or patterns")
+    command.set_defaults(run=_diff)
+
+
+def _update(given: argparse.Namespace) -> int:
+    if given.diff:
+        from fleet.drift import drift
+
+        return _print_diff(drift(given.project), given.json)
+    try:
+        report = _report(given)
+    except FleetError as error:
+        report = Report(str(given.project), "refused", message=str(error))
+        if not given.json:
+            raise
+    if given.json:
+        print(mask(json.dumps(report.document(), indent=2, ensure_ascii=False)))
+    else:
+        print("\n".join(report.lines()))
+    return report.exit_code
+
+
+def _report(given: argparse.Namespace) -> Report:
+    if given.abort:
+        return abort(given.project)
+    if given.check:
+        return check(given.project)
+    options = Options(
+        to=given.to,
+        set=dict(given.set),
+        drop=tuple(given.drop),
+        dry_run=given.dry_run,
+        commit=given.commit,
+        branch=given.branch,
+    )
+    return update(given.project, options)
+
+
+def _diff(given: argparse.Namespace) -> int:
+    from fleet.drift import template_diff
+
+    return _print_diff(template_diff(given.project, given.before, given.after, given.paths), False)
+
+
+def _print_diff(diffs: dict[str, str], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(diffs, indent=2, ensure_ascii=False))
+    else:
+        sys.stdout.buffer.write("".join(f"{d}\n" for d in diffs.values()).encode("utf-8", "surrogateescape"))
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    given = parser().parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except FleetError as error:
+        print(f"fleet: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fleet: interrupted; run the same command again.", file=sys.stderr)
+        return 2

@@ -1,0 +1,177 @@
+"""Render a template in a process of its own, untouched by the user's cookiecutter configuration.
+
+Run as `python -m fleet.render`: reads jobs as JSON on standard input and writes one result for each.
+Each job is rendered in a fork: a template's extension modules are cached by name in a process, so
+two versions in one process would share the first one's.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import FleetError, mask
+from fleet.git import environment
+from fleet.state import Answers
+from fleet.template import Template
+
+
+@dataclass(frozen=True)
+class Job:
+    """One render: a commit of the template with answers."""
+
+    commit: str
+    answers: Answers
+    named: str
+
+    def key(self) -> str:
+        """Return a name that equal jobs share."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Render:
+    """A rendered project, and what the template says about its files."""
+
+    folder: Path
+    context: dict[str, Any]
+    defaults: dict[str, Any]
+    once: list[str]
+    renames: dict[str, str]
+
+
+class Renderer:
+    """Render versions of one template below a folder; equal renders are made once."""
+
+    def __init__(self, template: Template, folder: Path) -> None:
+        self.template = template
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def render(self, *jobs: Job) -> list[Render]:
+        """Return the renders of `jobs`, making those that are not there yet in one process."""
+        locks = sorted({job.key() for job in jobs} | {job.commit for job in jobs})
+        with self._lock:
+            held = [self._locks.setdefault(name, threading.Lock()) for name in locks]
+        for lock in held:
+            lock.acquire()
+        try:
+            missing = {job.key(): job for job in jobs if not self._result(job).is_file()}
+            self._make(missing.values())
+        finally:
+            for lock in held:
+                lock.release()
+        return [self._read(job) for job in jobs]
+
+    def _result(self, job: Job) -> Path:
+        return self.folder / job.key() / "result.json"
+
+    def _read(self, job: Job) -> Render:
+        found = json.loads(self._result(job).read_text(encoding="utf-8"))
+        return Render(Path(found.pop("folder")), **found)
+
+    def _source(self, commit: str) -> Path:
+        folder = self.folder / f"template-{commit}"
+        if not folder.exists():
+            part = Path(tempfile.mkdtemp(dir=self.folder))
+            self.template.checkout(commit, part / "template")
+            (part / "template").rename(folder)
+            part.rmdir()
+        return folder / (self.template.directory or ".")
+
+    def _make(self, jobs: Iterable[Job]) -> None:
+        asked = [
+            {**asdict(job), "source": str(self._source(job.commit)), "output": str(self._result(job).parent)}
+            for job in jobs
+        ]
+        if not asked:
+            return
+        command = [sys.executable, "-m", "fleet.render"]
+        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        env = environment({"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))})
+        done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, env=env, check=False)
+        if done.returncode:
+            said = mask((done.stdout + done.stderr).strip())
+            raise FleetError(f"The template {self.template.url} could not be rendered: {said}")
+
+
+def _render(job: dict[str, Any]) -> None:
+    """Render one job and write its result; runs in a fork."""
+    from cookiecutter.generate import generate_context, generate_files  # type: ignore[import-untyped]
+    from cookiecutter.hooks import run_pre_prompt_hook  # type: ignore[import-untyped]
+    from cookiecutter.prompt import prompt_for_config, render_variable  # type: ignore[import-untyped]
+    from cookiecutter.utils import create_env_with_context  # type: ignore[import-untyped]
+
+    output = Path(job["output"])
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir()
+    source = str(run_pre_prompt_hook(job["source"]))
+    sys.path.append(source)
+    file = str(Path(source, "cookiecutter.json"))
+    asked = generate_context(file)["cookiecutter"]
+    given = {key: _literal(value, asked.get(key)) for key, value in job["answers"].items() if key in asked}
+    context = generate_context(file, extra_context=given)
+    env = create_env_with_context(context)
+    final: dict[str, Any] = prompt_for_config(context, no_input=True)
+    place = {"_template": job["named"], "_output_dir": str(output), "_repo_dir": source, "_checkout": None}
+    context["cookiecutter"].update({**final, **place})
+    folder = generate_files(source, context, str(output), accept_hooks=True)
+    shutil.rmtree(Path(folder, ".git"), ignore_errors=True)  # a hook may have made a repository of it
+    defaults: dict[str, Any] = {}
+    for key, raw in asked.items():
+        if not key.startswith("_"):
+            default = render_variable(env, raw, {**defaults, **final})
+            defaults[key] = default[0] if isinstance(raw, list) and default else default
+    result = {
+        "folder": folder,
+        "context": {key: value for key, value in final.items() if not key.startswith("_")},
+        "defaults": defaults,
+        "once": render_variable(env, list(asked.get("_once") or []), final),
+        "renames": render_variable(env, dict(asked.get("_renames") or {}), final),
+    }
+    (output / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def _literal(value: Any, raw: Any) -> Any:
+    """Return an answer such that rendering it gives it back: braces in it are text, not Jinja."""
+    if isinstance(value, str) and isinstance(raw, str) and "{" in value:
+        return "{{ " + json.dumps(value, ensure_ascii=False) + " }}"
+    return value
+
+
+def _fork(job: dict[str, Any]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        _render(job)
+        status = 0
+    except BaseException as error:  # whatever a template's own code raises is reported as one sentence
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main() -> int:
+    """Render every job of standard input, side by side."""
+    import cookiecutter.generate  # type: ignore[import-untyped]
+    import cookiecutter.prompt  # noqa: F401 - loaded once, before the forks
+
+    children = [_fork(job) for job in json.load(sys.stdin)]
+    return max([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children], default=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
