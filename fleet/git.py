@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from fleet.errors import FleetError, mask
+from fleet.errors import FleetError
 
 Entry = tuple[str, str]  # mode and object id
 Tree = dict[str, Entry]  # path -> entry
@@ -94,7 +94,7 @@ class Git:
             check=False,
         )
         if done.returncode not in ok:
-            said = mask(text(done.stderr or done.stdout).strip())
+            said = " ".join(text(done.stderr or done.stdout).split())
             raise GitError(f"git {arguments[0]} failed in {self.folder}: {said or done.returncode}")
         return done
 

@@ -7,6 +7,7 @@ two versions in one process would share the first one's.
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.errors import FleetError, mask
+from fleet.errors import FleetError
 from fleet.git import environment
 from fleet.state import Answers
 from fleet.template import Template
@@ -100,7 +101,7 @@ class Renderer:
         env = environment({"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))})
         done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, env=env, check=False)
         if done.returncode:
-            said = mask((done.stdout + done.stderr).strip())
+            said = " ".join((done.stdout + done.stderr).split())
             raise FleetError(f"The template {self.template.url} could not be rendered: {said}")
 
 
@@ -115,7 +116,7 @@ def _render(job: dict[str, Any]) -> None:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()
     source = str(run_pre_prompt_hook(job["source"]))
-    sys.path.append(source)
+    sys.path.insert(0, source)  # first: the folder of this program may hold a template's modules too
     file = str(Path(source, "cookiecutter.json"))
     asked = generate_context(file)["cookiecutter"]
     given = {key: _literal(value, asked.get(key)) for key, value in job["answers"].items() if key in asked}
@@ -166,6 +167,7 @@ def _fork(job: dict[str, Any]) -> int:
 
 def main() -> int:
     """Render every job of standard input, side by side."""
+    logging.disable()  # a failing hook would print a traceback besides its own words
     import cookiecutter.generate  # type: ignore[import-untyped]
     import cookiecutter.prompt  # noqa: F401 - loaded once, before the forks
 

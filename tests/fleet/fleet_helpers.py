@@ -77,7 +77,7 @@ class Template:
             "__folder": "{{ cookiecutter.project }}",
         }
         git(self.top, "init", "-q", "-b", "main")
-        write(self.folder, {"hooks/post_gen_project.py": HOOK})
+        write(self.folder, {"hooks/post_gen_project.py": HOOK, f"{FOLDER}/LICENSE": "MIT\n"})
 
     def version(
         self,
@@ -104,8 +104,10 @@ class Template:
             git(self.top, "checkout", "-q", tag)
         given = [f"{key}={value}" for key, value in answers.items()]
         command = [sys.executable, "-m", "cookiecutter", "--no-input", "-o", str(output)]
+        command += [str(self.folder), *given]
+        # Away from the repository's root, whose extension module would be imported first.
         done = subprocess.run(
-            [*command, str(self.folder), *given], capture_output=True, text=True, check=False
+            command, cwd=self.top.parent, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         if tag:
