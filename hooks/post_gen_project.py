@@ -1,0 +1,99 @@
+"""Remove the files of options that were not chosen, write the state file, say what to do next."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ANSWERS = json.loads(r"""{{ cookiecutter | jsonify }}""")
+
+# Which files belong to which answer. An option adds or removes whole files and never branches
+# inside one, so adding an option is a line here.
+FILES_OF = {
+    "task": {
+        "image_classification": [
+            "src/{package}/image_classification",
+            "tests/test_image_classification.py",
+        ],
+    },
+    "ci": {"github": [".github"], "gitlab": [".gitlab-ci.yml"], "none": []},
+}
+
+
+def remove_unchosen(answers: dict[str, str], project: Path) -> None:
+    """Delete the files of every option whose answer is another one."""
+    for question, options in FILES_OF.items():
+        for option, paths in options.items():
+            for path in paths if option != answers[question] else []:
+                target = project / path.format(**answers)
+                shutil.rmtree(target) if target.is_dir() else target.unlink()
+
+
+def template_folder(repo: str) -> Path | None:
+    """Return the template's folder on this machine, or None where it is not known.
+
+    Cookiecutter gives a local template's path as it was typed, relative to where it was started,
+    while hooks run inside the new project: the starting folder is tried by the shell's PWD.
+    """
+    starts = [os.environ.get("PWD", ""), ANSWERS["_output_dir"]]
+    candidates = [Path(start, repo) for start in starts if start] if repo else []
+    return next((c.resolve() for c in candidates if (c / "cookiecutter.json").is_file()), None)
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """Return what a reading git command prints, or None when it fails."""
+    try:
+        result = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def state(answers: dict[str, str]) -> dict[str, object]:
+    """Return what an update needs to know: where the project came from and with which answers."""
+    folder = template_folder(answers.get("_repo_dir", ""))
+    # Only a repository whose root is the template itself, or holds it, is the template's own.
+    top = git(folder, "rev-parse", "--show-toplevel") if folder else None
+    commit = git(folder, "rev-parse", "HEAD") if folder and top else None
+    url = git(folder, "remote", "get-url", "origin") if folder and commit else None
+    inside = folder.relative_to(Path(top).resolve()).as_posix() if folder and top else "."
+    kept = {k: v for k, v in answers.items() if not k.startswith("_")}
+    source = url or (str(folder) if folder else answers["_template"])
+    return {
+        "template": source,
+        "commit": commit,
+        "checkout": None,
+        "context": {"cookiecutter": {**kept, "_template": source}},
+        "directory": None if inside == "." else inside,
+        "skip": [],
+        "tag": git(folder, "describe", "--tags", "--exact-match") if folder and commit else None,
+        "dirty": bool(folder and commit and git(folder, "status", "--porcelain")),
+    }
+
+
+def next_steps(answers: dict[str, str]) -> str:
+    """Return the words that end the generation."""
+    return (
+        f"\n{answers['project']} is ready. Next:\n\n"
+        f"    cd {answers['project']}\n"
+        "    make setup        an environment of its own, in .venv\n"
+        "    make train        trains on the demo data and exports to ONNX\n"
+        "    make todo         what to make yours, in order\n"
+    )
+
+
+def main() -> None:
+    """Finish the project in the current folder."""
+    project = Path.cwd()
+    remove_unchosen(ANSWERS, project)
+    # Under cruft the context carries the commit, and cruft writes the state file itself.
+    if "_commit" not in ANSWERS:
+        text = json.dumps(state(ANSWERS), indent=2, ensure_ascii=False)
+        (project / ".cruft.json").write_text(text + "\n", encoding="utf-8")
+    sys.stdout.write(next_steps(ANSWERS))
+
+
+if __name__ == "__main__":
+    main()

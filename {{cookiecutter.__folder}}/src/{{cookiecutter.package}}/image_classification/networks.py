@@ -1,0 +1,60 @@
+"""Networks: each is called with the number of classes and maps (batch, 3, height, width) to (batch, classes).
+
+TODO(you): put your own here and name it in a file like configs/network/resnet18.yaml, then
+`fit --model.network configs/network/mine.yaml`.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import torchvision
+from torch import Tensor, nn
+
+from ..practices.pretrained import load_pretrained
+
+
+class SmallCNN(nn.Module):
+    """A plain convolutional network for small images: three halvings, then an average over the image."""
+
+    def __init__(self, num_classes: int, width: int = 32, dropout: float = 0.1) -> None:
+        """Build it with `width` channels in the first block, doubled in each that follows."""
+        super().__init__()
+        channels = [3, width, 2 * width, 4 * width]
+        blocks = [self._block(*pair) for pair in pairwise(channels)]
+        self.features = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(channels[-1], num_classes))
+
+    @staticmethod
+    def _block(inputs: int, outputs: int) -> nn.Sequential:
+        convolution = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return logits of shape (batch, classes) for `image` of shape (batch, 3, height, width)."""
+        logits: Tensor = self.head(self.features(image))
+        return logits
+
+
+class TorchvisionNetwork(nn.Module):
+    """Any classification network of torchvision's registry, by name.
+
+    Args:
+        num_classes: Outputs of the new head.
+        name: As in `torchvision.models.list_models()`, such as resnet18.
+        weights: Pretrained weights: `DEFAULT`, a name such as `IMAGENET1K_V1`, or null for none.
+        options: Further arguments of the network, such as image_size of a vision transformer.
+    """
+
+    def __init__(
+        self, num_classes: int, name: str, weights: str | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__()
+        self.network = torchvision.models.get_model(name, num_classes=num_classes, **(options or {}))
+        if weights is not None:
+            choice = torchvision.models.get_model_weights(name)[weights]
+            load_pretrained(self.network, choice.get_state_dict(progress=False, check_hash=True))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return logits of shape (batch, classes) for `image` of shape (batch, 3, height, width)."""
+        logits: Tensor = self.network(image)
+        return logits

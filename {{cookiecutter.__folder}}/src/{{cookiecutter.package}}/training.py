@@ -1,0 +1,243 @@
+"""The commands that run the trainer: fit, validate, test, predict, export.
+
+Everything is configured by jsonargparse through LightningCLI: configs/default.yaml first, then each
+`--config` overlay in order, then single flags, wherever they stand. For an existing run its own
+config.yaml takes the place of the default.
+"""
+
+import argparse
+import csv
+import json
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.utilities import rank_zero_only
+
+from .practices.base_module import BaseModule
+from .practices.callbacks import Checkpoint, Monitor, standard_callbacks
+from .practices.errors import UserError
+from .practices.export import export_onnx
+from .practices.hardware import choose_precision, uses_gpu
+from .practices.loaders import BaseDataModule
+from .practices.loggers import MetricsCsv, place
+from .runs import find_checkpoint, find_run, new_run, point_latest_at, shared_with_children, unused
+
+DEFAULT = Path("configs/default.yaml")
+
+
+class TrainingCLI(LightningCLI):
+    """Build data module, module and trainer from the configuration; running them is the commands' part."""
+
+    model: BaseModule
+    datamodule: BaseDataModule
+
+    def __init__(self, arguments: Sequence[str], base: Path, open_run: Callable[[], Path] | None = None) -> None:
+        """Read `base`, then `arguments`. With `open_run`, log and write checkpoints into the folder it gives."""
+        if not base.is_file():
+            raise UserError(f"{base} does not exist here; start the command in the project's folder.")
+        self.open_run = open_run
+        self.run: Path | None = None
+        super().__init__(
+            LightningModule,
+            LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            run=False,
+            args=list(arguments),
+            save_config_callback=None,  # fit writes config.yaml itself, before the first step
+            auto_configure_optimizers=False,
+            seed_everything_default=42,
+            parser_kwargs={"default_config_files": [str(base)], "exit_on_error": False},
+        )
+
+    def add_arguments_to_parser(self, parser: ArgumentParser) -> None:
+        """Add what every run has beside trainer, model and data."""
+        parser.add_class_arguments(Monitor, "monitor")
+        parser.add_class_arguments(Checkpoint, "checkpoint")
+        parser.add_argument("--export_onnx", type=bool, default=True, help="Export the best checkpoint after fit.")
+
+    def before_instantiate_classes(self) -> None:
+        """Decide what was left open, so that config.yaml tells what really ran."""
+        trainer, model = self.config.trainer, self.config.model
+        if trainer.precision is None:
+            trainer.precision = choose_precision(trainer.accelerator)
+        if trainer.sync_batchnorm and not uses_gpu(trainer.accelerator):
+            trainer.sync_batchnorm = False  # Lightning has it for GPUs only and fails elsewhere
+        data = self._data()
+        for name in data.provides:
+            if name in model.init_args and model.init_args[name] is None:
+                model.init_args[name] = getattr(data, name)
+        if self.open_run and not trainer.fast_dev_run:
+            self.run = run = self.open_run()
+            trainer.default_root_dir = str(run)
+            for logger in _as_list(trainer.logger):
+                place(logger, run)
+
+    def _data(self) -> BaseDataModule:
+        """Return a data module for asking what the module needs to know."""
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_subclass_arguments(LightningDataModule, "data")
+        config = parser.parse_object({"data": self.config.data.as_dict()})
+        data: BaseDataModule = parser.instantiate_classes(config).data
+        return data
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Return a trainer; one that works in a run folder logs to metrics.csv and has the standard callbacks."""
+        if self.run is None:
+            return super().instantiate_trainer(logger=False, enable_checkpointing=False, **kwargs)
+        init = self.config_init
+        callbacks = standard_callbacks(init.monitor, init.checkpoint, self.run)
+        self.trainer_defaults["callbacks"] = callbacks
+        loggers = [MetricsCsv(self.run), *_as_list(init.trainer.logger)]
+        return super().instantiate_trainer(logger=loggers, **kwargs)
+
+
+def _as_list(logger: Any) -> list[Any]:
+    """Return the configured loggers as a list, without true and false."""
+    loggers = logger if isinstance(logger, list) else [logger]
+    return [one for one in loggers if one is not None and not isinstance(one, bool)]
+
+
+def _split(arguments: Sequence[str], *own: str) -> tuple[argparse.Namespace, list[str]]:
+    """Return the command's `own` options, which are no configuration, and the rest with every --config first.
+
+    jsonargparse lets a later --config win over an earlier flag; here a flag wins wherever it stands.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-c", "--config", action="append", default=[])
+    for option in own:
+        parser.add_argument(option)
+    options, rest = parser.parse_known_args(arguments)
+    if {"-h", "--help"} & set(rest):
+        print("".join(f"  {option} VALUE  {OWN_OPTIONS[option]}\n" for option in own) + "\nand the configuration:\n")
+    return options, [f"--config={path}" for path in options.config] + rest
+
+
+OWN_OPTIONS = {
+    "--resume": "go on with a run that was stopped: latest, or its folder",
+    "--run": "the run whose best checkpoint is used: latest (default), or its folder",
+    "--output": "the file to write; default in the run's folder",
+}
+
+
+def fit(arguments: Sequence[str]) -> None:
+    """Train into a new run folder, or go on in an old one, then export the best checkpoint."""
+    _quieten()
+    options, rest = _split(arguments, "--resume")
+    start = None
+    if options.resume:
+        old = find_run(options.resume)
+        start = find_checkpoint(old, "last")
+        cli = TrainingCLI(rest, old / "config.yaml", lambda: old)
+    else:
+        cli = TrainingCLI(rest, DEFAULT, new_run)
+    _require_same_facts(cli)
+    if cli.run is None:  # fast_dev_run: every line of code once, nothing kept
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+        return
+    _begin(cli, cli.run)
+    with shared_with_children(cli.run):
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=start, weights_only=True)
+    _finish(cli, cli.run)
+
+
+@rank_zero_only
+def _begin(cli: TrainingCLI, run: Path) -> None:
+    """Write the whole configuration, defaults included, so that the run can be repeated from it."""
+    cli.parser.save(cli.config, run / "config.yaml", skip_none=False, overwrite=True)
+    point_latest_at(run)
+
+
+@rank_zero_only
+def _finish(cli: TrainingCLI, run: Path) -> None:
+    """Export the best checkpoint and say where everything lies."""
+    best: Any = cli.trainer.checkpoint_callbacks[0]
+    shown = "" if best.best_model_score is None else f" ({best.monitor} {best.best_model_score:.4f})"
+    print(f"\nTrained: {find_checkpoint(run, 'best')}{shown}, curves in {run / 'metrics.csv'}")
+    if cli.config.export_onnx:
+        _export(cli, run, run / "model.onnx")
+    print(f"Next: python -m {__package__.split('.')[0]} test")
+
+
+def _export(cli: TrainingCLI, run: Path, path: Path) -> None:
+    """Export the best checkpoint of `run`, loaded anew: float32, on the CPU, without what training left in it."""
+    checkpoint = find_checkpoint(run, "best")
+    module = type(cli.model).load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True).float()
+    difference = export_onnx(module, dict(cli.model.hparams), cli.datamodule.sample_batch(), path)
+    print(f"Exported: {path}, {path.stat().st_size / 1e6:.1f} MB, differs from torch by {difference:.0e}")
+
+
+def export(arguments: Sequence[str]) -> None:
+    """Write a run's best checkpoint as ONNX and check it against torch on validation samples."""
+    _quieten()
+    options, rest = _split(arguments, "--run", "--output")
+    run = find_run(options.run or "latest")
+    cli = TrainingCLI(rest, run / "config.yaml")
+    _export(cli, run, Path(options.output or run / "model.onnx"))
+
+
+def validate(arguments: Sequence[str]) -> None:
+    """Measure a run's best checkpoint on the validation split."""
+    _evaluate(arguments, "validate")
+
+
+def test(arguments: Sequence[str]) -> None:
+    """Measure a run's best checkpoint on the test split."""
+    _evaluate(arguments, "test")
+
+
+def _evaluate(arguments: Sequence[str], verb: str) -> None:
+    _quieten()
+    options, rest = _split(arguments, "--run")
+    run = find_run(options.run or "latest")
+    checkpoint = find_checkpoint(run, "best")
+    cli = TrainingCLI(rest, run / "config.yaml")
+    _require_same_facts(cli)
+    evaluate = getattr(cli.trainer, verb)
+    (metrics,) = evaluate(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+    if cli.trainer.is_global_zero:
+        file = run / f"{verb}_metrics.json"
+        file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        print(f"Measured: {checkpoint}, written to {file}")
+
+
+def predict(arguments: Sequence[str]) -> None:
+    """Write a run's predictions to a CSV file, a row for each sample."""
+    _quieten()
+    options, rest = _split(arguments, "--run", "--output")
+    run = find_run(options.run or "latest")
+    checkpoint = find_checkpoint(run, "best")
+    # On one device, so that the rows are complete and in order.
+    cli = TrainingCLI([*rest, "--trainer.devices=1", "--trainer.strategy=auto"], run / "config.yaml")
+    batches = cli.trainer.predict(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+    rows = [row for batch in batches or [] for row in batch]
+    output = Path(options.output) if options.output else unused(run / "predictions.csv")
+    with output.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"Predicted: {len(rows)} samples, written to {output}")
+
+
+def _require_same_facts(cli: TrainingCLI) -> None:
+    """Refuse data whose classes (or whatever it provides) are not those the module was made for."""
+    for name in cli.datamodule.provides:
+        here, there = getattr(cli.datamodule, name), cli.model.hparams[name]
+        if here != there:
+            raise UserError(f"{name} of the data is {here}, but the model was made for {there}; choose other data.")
+
+
+def _quieten() -> None:
+    """Silence what Lightning says about decisions that are made here on purpose, and its advertisements."""
+    warnings.filterwarnings("ignore", ".*args parameter is intended to run from within Python.*")
+    warnings.filterwarnings("ignore", ".*`isinstance.treespec, LeafSpec.` is deprecated.*")
+    warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint need to be provided.*")
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(lambda record: "Tip:" not in record.msg)

@@ -1,0 +1,6 @@
+"""Commands beside training. Nothing else imports this folder: deleting it only removes them."""
+
+# Name, what it does, where it is. A line here is a command.
+COMMANDS = {
+    "todo": ("list what is still to be made yours, in order", ".workbench.todo:main"),
+}

@@ -1,0 +1,133 @@
+"""What must hold for whatever data and module configs/default.yaml names, yours included."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import PROJECT
+from {{ cookiecutter.package }}.practices.export import export_onnx
+
+OVERLAYS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/*.yaml") if path.stem != "default")
+NETWORKS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/network/*.yaml"))
+
+
+@pytest.fixture
+def cli(build):
+    """Return the configured data, module and trainer, with data at hand and a seed."""
+    cli = build()
+    cli.datamodule.prepare_data()
+    return cli
+
+
+def tensors(batch: dict) -> dict[str, Tensor]:
+    return {name: value for name, value in batch.items() if isinstance(value, Tensor)}
+
+
+def test_batches_are_dicts_of_finite_tensors_of_one_length(cli):
+    for split in ("train", "val", "test"):
+        batch = next(iter(cli.datamodule.loader(split)))
+        assert isinstance(batch, dict)
+        assert len({len(value) for value in batch.values()}) == 1, "every entry needs one value for each sample"
+        for name, value in tensors(batch).items():
+            assert value.dtype is not torch.float64, f"{name} is float64; models compute in float32"
+            assert not value.is_floating_point() or value.isfinite().all(), f"{name} holds NaN or infinity"
+
+
+def test_splits_are_disjoint_and_the_same_in_every_process(cli, build, monkeypatch):
+    ids = {split: cli.datamodule.sample_ids(split) for split in ("train", "val", "test")}
+    for split, names in ids.items():
+        assert names, f"the {split} split is empty"
+        assert len(set(names)) == len(names), f"the {split} split holds a sample twice"
+    assert not set(ids["train"]) & set(ids["val"]), "samples that are trained on choose the checkpoint"
+    assert not (set(ids["train"]) | set(ids["val"])) & set(ids["test"]), "samples of the test split are trained on"
+    # Another seed, another draw before, another stage: nothing may move.
+    torch.rand(17)
+    other = build("--seed_everything=7").datamodule
+    other.setup("test")
+    other.setup("fit")
+    assert {split: other.sample_ids(split) for split in ids} == ids
+
+
+def test_a_sample_is_the_same_each_time_it_is_asked_for(cli):
+    for split in ("train", "val"):
+        first, second = (tensors(cli.datamodule.loader(split).dataset[0, 0]) for _ in range(2))
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_every_trainable_parameter_gets_a_gradient(cli):
+    batch = next(iter(cli.datamodule.loader("train")))
+    cli.model.train()
+    cli.model.training_step(batch, 0).backward()
+    unused = [name for name, p in cli.model.named_parameters() if p.requires_grad and p.grad is None]
+    frozen = [name for name, p in cli.model.named_parameters() if not p.requires_grad and p.grad is not None]
+    assert not unused, f"these parameters never learn (and DDP fails on them): {unused}"
+    assert not frozen, f"these frozen parameters get a gradient: {frozen}"
+
+
+def test_evaluation_is_deterministic_and_independent_of_the_batch(cli):
+    inputs = cli.model.example_inputs(next(iter(cli.datamodule.loader("val"))))
+    cli.model.eval()
+    with torch.no_grad():
+        whole, again = cli.model(**inputs), cli.model(**inputs)
+        single = cli.model(**{name: value[:1] for name, value in inputs.items()})
+    assert whole.dtype is torch.float32, "outputs must be float32 for the loss and the metrics"
+    assert whole.isfinite().all()
+    assert torch.equal(whole, again), "two evaluations differ: is there a Dropout that ignores self.training?"
+    torch.testing.assert_close(whole[:1], single, rtol=1e-4, atol=1e-4, msg="a sample's output depends on its batch")
+
+
+def test_a_step_of_training_changes_the_weights_and_stays_finite(build):
+    cli = build("--trainer.fast_dev_run=true")
+    before = {name: p.detach().clone() for name, p in cli.model.named_parameters() if p.requires_grad}
+    cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+    after = dict(cli.model.named_parameters())
+    assert all(after[name].isfinite().all() for name in before)
+    assert any(not torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_a_few_batches_are_learnt_by_heart(build):
+    cli = build("--trainer.overfit_batches=2", "--trainer.max_epochs=1", "--trainer.limit_val_batches=0")
+    trainer, losses = cli.trainer, []
+    for epochs in (1, 25):
+        trainer.fit_loop.max_epochs = epochs
+        trainer.fit(cli.model, datamodule=cli.datamodule)
+        losses.append(float(trainer.callback_metrics["train/loss"]))
+    assert losses[1] < 0.7 * losses[0], f"nothing is learnt: the loss went from {losses[0]:.3f} to {losses[1]:.3f}"
+
+
+def test_a_checkpoint_loads_safely_and_gives_the_same_outputs(cli, tmp_path: Path):
+    path = tmp_path / "model.ckpt"
+    cli.trainer.strategy.connect(cli.model)
+    cli.trainer.save_checkpoint(path)
+    content = torch.load(path, weights_only=True)  # fails on anything but tensors and plain values
+    assert "hyper_parameters" in content
+    loaded = type(cli.model).load_from_checkpoint(path, weights_only=True)
+    inputs = cli.model.example_inputs(next(iter(cli.datamodule.loader("val"))))
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.eval()(**inputs), cli.model.eval()(**inputs), rtol=0, atol=0)
+
+
+def test_the_onnx_export_computes_the_same(cli, tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    export_onnx(cli.model, dict(cli.model.hparams), cli.datamodule.sample_batch(), path)
+    assert [p.name for p in tmp_path.glob("model*")] == ["model.onnx"], "the export must be one file"
+
+
+def test_module_and_data_share_no_hyperparameter_name(cli):
+    shared = set(cli.model.hparams) & set(cli.datamodule.hparams)
+    assert not shared, f"Lightning refuses to log {shared}, kept by both; save them in the module only"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_overlay_is_accepted(build, overlay: str):
+    assert build(f"--config={overlay}", "--trainer.accelerator=cpu").model is not None
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_network_configuration_works_on_a_batch(build, network: str):
+    cli = build(f"--model.network={network}")
+    inputs = {name: value[:2] for name, value in cli.model.example_inputs(cli.datamodule.sample_batch()).items()}
+    with torch.no_grad():
+        assert cli.model.eval()(**inputs).isfinite().all()
