@@ -25,6 +25,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_update(commands.add_parser("update", help="update one project", epilog=EXIT_CODES))
     _add_diff(commands.add_parser("diff", help="what the template changed between two versions"))
+    _add_status(commands.add_parser("status", help="where the projects of a fleet stand"))
+    _add_rollout(commands.add_parser("rollout", help="update many projects, each on a branch"))
     return top
 
 
@@ -50,6 +52,78 @@ def _add_diff(command: argparse.ArgumentParser) -> None:
     command.add_argument("--to", dest="after", metavar="TAG", help="default: the newest version")
     command.add_argument("paths", nargs="*", metavar="PATH", help="only these files or patterns")
     command.set_defaults(run=_diff)
+
+
+def _add_many(command: argparse.ArgumentParser) -> None:
+    command.add_argument("fleet", type=Path, metavar="fleet.toml", help="the file that lists the projects")
+    command.add_argument("--only", metavar="NAME", action="append", default=[], help="a name or pattern")
+    command.add_argument("--jobs", type=_positive, default=2, help="projects side by side (default: 2)")
+
+
+def _add_status(command: argparse.ArgumentParser) -> None:
+    _add_many(command)
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_status)
+
+
+def _add_rollout(command: argparse.ArgumentParser) -> None:
+    _add_many(command)
+    command.add_argument("--to", metavar="TAG", required=True, help="the version")
+    command.add_argument("--limit", type=_positive, help="update at most so many projects")
+    command.add_argument("--canary", type=int, default=0, help="stop unless the first so many are green")
+    command.add_argument("--no-checks", action="store_true", help="run neither the check nor the test command")
+    command.add_argument("--pr-command", metavar="COMMAND", help="run after each push, with FLEET_* variables")
+    command.add_argument("--dry-run", action="store_true", help="do all but push")
+    command.add_argument("--report", type=Path, metavar="STEM", help="default: fleet-report-TAG (.json, .md)")
+    command.set_defaults(run=_rollout)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, but is {number}")
+    return number
+
+
+def _status(given: argparse.Namespace) -> int:
+    from fleet import tables
+    from fleet.fleetfile import load_fleet
+    from fleet.status import standings
+
+    fleet = load_fleet(given.fleet)
+    with tables.progress("Looking at", len(fleet.chosen(given.only))) as done:
+        found = standings(fleet, given.only, given.jobs, done)
+    rows = [standing.document() for standing in found]
+    if given.json:
+        print(mask(json.dumps(rows, indent=2, ensure_ascii=False)))
+    else:
+        tables.show(rows, tables.STATUS, "Fleet")
+    return 0 if all(standing.well for standing in found) else 1
+
+
+def _rollout(given: argparse.Namespace) -> int:
+    from fleet import tables
+    from fleet.fleetfile import load_fleet
+    from fleet.rollout import GREEN, LEFT_OUT, Plan, Rollout
+
+    fleet = load_fleet(given.fleet)
+    plan = Plan(
+        to=given.to,
+        only=given.only,
+        limit=given.limit,
+        jobs=given.jobs,
+        canary=given.canary,
+        checks=not given.no_checks,
+        pr_command=given.pr_command,
+        dry_run=given.dry_run,
+    )
+    with tables.progress("Updating", len(fleet.chosen(given.only))) as done:
+        outcomes = Rollout(fleet, plan, done).run()
+    stem = given.report or Path(f"fleet-report-{given.to}")
+    tables.write_report(stem, given.to, outcomes)
+    tables.show([outcome.document() for outcome in outcomes], tables.ROLLOUT, f"Rollout of {given.to}")
+    print(f"{tables.summary(outcomes)} Report: {stem}.md and {stem}.json")
+    return 0 if all(outcome.status in (*GREEN, *LEFT_OUT) for outcome in outcomes) else 1
 
 
 def _update(given: argparse.Namespace) -> int:

@@ -12,9 +12,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,18 +60,17 @@ class Renderer:
 
     def render(self, *jobs: Job) -> list[Render]:
         """Return the renders of `jobs`, making those that are not there yet in one process."""
-        locks = sorted({job.key() for job in jobs} | {job.commit for job in jobs})
-        with self._lock:
-            held = [self._locks.setdefault(name, threading.Lock()) for name in locks]
-        for lock in held:
-            lock.acquire()
-        try:
+        with ExitStack() as held:
+            # In one order everywhere, so that two threads never wait for each other.
+            for key in sorted({job.key() for job in jobs}):
+                held.enter_context(self._lock_of(key))
             missing = {job.key(): job for job in jobs if not self._result(job).is_file()}
             self._make(missing.values())
-        finally:
-            for lock in held:
-                lock.release()
         return [self._read(job) for job in jobs]
+
+    def _lock_of(self, name: str) -> threading.Lock:
+        with self._lock:
+            return self._locks.setdefault(name, threading.Lock())
 
     def _result(self, job: Job) -> Path:
         return self.folder / job.key() / "result.json"
@@ -82,11 +81,9 @@ class Renderer:
 
     def _source(self, commit: str) -> Path:
         folder = self.folder / f"template-{commit}"
-        if not folder.exists():
-            part = Path(tempfile.mkdtemp(dir=self.folder))
-            self.template.checkout(commit, part / "template")
-            (part / "template").rename(folder)
-            part.rmdir()
+        with self._lock_of(commit):
+            if not folder.exists():
+                self.template.checkout(commit, folder)
         return folder / (self.template.directory or ".")
 
     def _make(self, jobs: Iterable[Job]) -> None:

@@ -125,12 +125,11 @@ class Template:
             ) from error
         return dict(found)
 
-    def checkout(self, commit: str, folder: Path) -> Path:
-        """Write the template at `commit` to `folder` and return the part that holds cookiecutter.json."""
+    def checkout(self, commit: str, folder: Path) -> None:
+        """Write the template at `commit` to `folder`."""
         outside = Git(folder.parent, ("-c", "core.autocrlf=false"))
         outside("clone", "-q", "--shared", "--no-checkout", str(self.git.folder), str(folder))
         Git(folder, outside.options)("checkout", "-q", "--detach", commit)
-        return folder / (self.directory or ".")
 
     def todo(self, commit: str, tags: list[str]) -> dict[str, str]:
         """Return what the change log at `commit` asks of an existing project, by version in `tags`."""

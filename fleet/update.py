@@ -80,8 +80,7 @@ def check(project: Path, source: Source | None = None) -> Report:
     report.message = f"{project} is at {report.before}, the newest version."
     if report.status == "behind":
         report.message = (
-            f"{project} is at {report.before}, {report.behind_by} version(s) behind {report.after}: "
-            "run `fleet update`."
+            f"{project} is at {report.before}, {report.behind_by} version(s) behind {report.after}: run `fleet update`."
         )
     return report
 

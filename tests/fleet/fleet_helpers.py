@@ -106,9 +106,7 @@ class Template:
         command = [sys.executable, "-m", "cookiecutter", "--no-input", "-o", str(output)]
         command += [str(self.folder), *given]
         # Away from the repository's root, whose extension module would be imported first.
-        done = subprocess.run(
-            command, cwd=self.top.parent, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=self.top.parent, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         if tag:
             git(self.top, "checkout", "-q", "main")

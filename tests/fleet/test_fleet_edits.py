@@ -75,9 +75,7 @@ def test_user_renamed_and_the_template_changed(template: Template, make: Make, f
     assert project.read("mine.txt") == lines(l3="three") and not project.has("a.txt")
 
 
-def test_user_moved_and_edited_and_the_template_changed(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_user_moved_and_edited_and_the_template_changed(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"src/a.txt": lines()})
     project = make(template)
     project.commit({"src/a.txt": None, "lib/deep/b.txt": lines(l20="mine")})
@@ -86,9 +84,7 @@ def test_user_moved_and_edited_and_the_template_changed(
     assert project.read("lib/deep/b.txt") == lines(l3="three", l20="mine")
 
 
-def test_template_renamed_a_file_that_the_user_edited(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_template_renamed_a_file_that_the_user_edited(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"a.txt": lines()})
     project = make(template)
     project.commit({"a.txt": lines(l20="mine")})
@@ -97,9 +93,7 @@ def test_template_renamed_a_file_that_the_user_edited(
     assert project.read("b.txt") == lines(l3="three", l20="mine") and not project.has("a.txt")
 
 
-def test_template_rewrote_and_declared_a_renamed_file(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_template_rewrote_and_declared_a_renamed_file(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"{{cookiecutter.package}}/a.txt": "one\ntwo\nthree\n"})
     project = make(template)
     project.commit({"demo/a.txt": "one\ntwo\nthree\nmine\n"})
@@ -111,9 +105,7 @@ def test_template_rewrote_and_declared_a_renamed_file(
     assert "mine" in project.read("demo/b.txt") and not project.has("demo/a.txt")
 
 
-def test_template_deleted_a_file_that_the_user_edited(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_template_deleted_a_file_that_the_user_edited(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"a.txt": lines(), "b.txt": "b\n"})
     project = make(template)
     project.commit({"a.txt": lines(l20="mine")})
@@ -124,9 +116,7 @@ def test_template_deleted_a_file_that_the_user_edited(
     assert "the template deleted it, you changed it" in said.text
 
 
-def test_template_chmodded_a_file_that_the_user_edited(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_template_chmodded_a_file_that_the_user_edited(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"run.sh": lines()})
     project = make(template)
     project.commit({"run.sh": lines(l20="mine")})
@@ -149,9 +139,7 @@ def test_both_added_the_same_file(template: Template, make: Make, fleet: Run) ->
     assert project.read("same.txt") == lines()
 
 
-def test_binary_changed_on_both_sides_keeps_yours_and_conflicts(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_binary_changed_on_both_sides_keeps_yours_and_conflicts(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"a.bin": b"\0one" * 50})
     project = make(template)
     project.commit({"a.bin": b"\0mine" * 50})
@@ -164,9 +152,7 @@ def test_binary_changed_on_both_sides_keeps_yours_and_conflicts(
     assert "checkout --theirs" in said.text
 
 
-def test_text_made_binary_by_the_template_and_edited_by_the_user(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_text_made_binary_by_the_template_and_edited_by_the_user(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"a.dat": lines(), "b.dat": lines()})
     project = make(template)
     project.commit({"a.dat": lines(l3="mine")})
@@ -177,9 +163,7 @@ def test_text_made_binary_by_the_template_and_edited_by_the_user(
     assert (project.folder / "b.dat").read_bytes() == b"\0bin" * 99
 
 
-def test_crlf_file_of_the_template_keeps_its_line_ends(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_crlf_file_of_the_template_keeps_its_line_ends(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"a.bat": lines().replace("\n", "\r\n")})
     project = make(template)
     project.commit({"a.bat": lines(l20="mine").replace("\n", "\r\n")})
@@ -188,9 +172,7 @@ def test_crlf_file_of_the_template_keeps_its_line_ends(
     assert project.read("a.bat") == lines(l3="three", l20="mine").replace("\n", "\r\n")
 
 
-def test_file_that_the_user_turned_into_crlf_still_merges(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_file_that_the_user_turned_into_crlf_still_merges(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"a.txt": lines()})
     project = make(template)
     project.commit({"a.txt": lines(l20="mine").replace("\n", "\r\n")})
@@ -199,9 +181,7 @@ def test_file_that_the_user_turned_into_crlf_still_merges(
     assert project.read("a.txt") == lines(l3="three", l20="mine").replace("\n", "\r\n")
 
 
-def test_reformatted_file_conflicts_and_loses_nothing(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_reformatted_file_conflicts_and_loses_nothing(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"a.txt": lines()})
     project = make(template)
     formatted = "".join(f"    {line}\n" for line in lines().splitlines())
@@ -259,9 +239,7 @@ def test_ignored_placeholder_files_arrive(template: Template, make: Make, fleet:
     assert project.has("data/raw/.gitkeep") and project.read("data/.gitkeep") == "kept\n"
 
 
-def test_file_on_one_side_and_folder_on_the_other_is_never_lost(
-    template: Template, make: Make, fleet: Run
-) -> None:
+def test_file_on_one_side_and_folder_on_the_other_is_never_lost(template: Template, make: Make, fleet: Run) -> None:
     template.version("v0.1.0", {"b.txt": "b\n"})
     project = make(template)
     project.commit({"thing": "mine\n"})

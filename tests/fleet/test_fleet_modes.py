@@ -87,9 +87,7 @@ def test_commit_is_not_made_with_conflicts(behind: Project, fleet: Run) -> None:
     assert done.returncode == 0 or behind_head == head
 
 
-def test_commit_without_identity_is_refused_before_anything(
-    behind: Project, fleet: Run, home: Path
-) -> None:
+def test_commit_without_identity_is_refused_before_anything(behind: Project, fleet: Run, home: Path) -> None:
     (home / "gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
     before = behind.snapshot()
     said = fleet("update", behind.folder, "--commit")

@@ -47,9 +47,7 @@ def test_untracked_file_in_the_way_is_refused_by_name(behind: Project, fleet: Ru
     assert behind.read("new.txt") == "new\n" and behind.status() == "?? new.txt\n?? notes.txt"
 
 
-def test_untracked_file_where_a_folder_is_needed(
-    template: Template, behind: Project, fleet: Run
-) -> None:
+def test_untracked_file_where_a_folder_is_needed(template: Template, behind: Project, fleet: Run) -> None:
     template.version("v0.3.0", {"docs/page.txt": "page\n"})
     write(behind.folder, {"docs": "mine\n"})
     assert "docs" in refused(fleet, behind)
@@ -80,9 +78,7 @@ def test_broken_state_file(behind: Project, fleet: Run, text: str) -> None:
     assert ".cruft.json" in refused(fleet, behind)
 
 
-def test_made_from_an_unversioned_or_dirty_template(
-    template: Template, behind: Project, fleet: Run
-) -> None:
+def test_made_from_an_unversioned_or_dirty_template(template: Template, behind: Project, fleet: Run) -> None:
     state = behind.state
     behind.commit({".cruft.json": json.dumps({**state, "commit": None})})
     assert "without version control" in refused(fleet, behind)
@@ -95,9 +91,7 @@ def test_template_history_was_rewritten(behind: Project, fleet: Run) -> None:
     assert "history may have been rewritten" in refused(fleet, behind)
 
 
-def test_unknown_version_and_template_without_tags(
-    template: Template, behind: Project, fleet: Run
-) -> None:
+def test_unknown_version_and_template_without_tags(template: Template, behind: Project, fleet: Run) -> None:
     assert "v0.1.0, v0.2.0" in refused(fleet, behind, "--to", "v9.9.9")
     assert fleet("update", behind.folder, "--to", "0.2.0").code == 0, "the v may be left out"
     behind.commit()
@@ -116,9 +110,7 @@ def test_newest_is_the_highest_release_not_a_branch_or_candidate(
 
 
 @pytest.mark.parametrize("folder", ["services/vision/", "größe und mehr/"])
-def test_project_in_a_subfolder_of_a_monorepo(
-    template: Template, tmp_path: Path, fleet: Run, folder: str
-) -> None:
+def test_project_in_a_subfolder_of_a_monorepo(template: Template, tmp_path: Path, fleet: Run, folder: str) -> None:
     template.version("v0.1.0", {"a.txt": lines(), "old.txt": "old\n"})
     top = tmp_path / "mono"
     project = Project(template.generate(top / folder, "v0.1.0"))
@@ -177,9 +169,7 @@ def test_downgrade_only_when_asked(template: Template, behind: Project, fleet: R
     assert behind.state["tag"] == "v0.1.0"
 
 
-def test_template_without_network_comes_from_the_cache(
-    template: Template, behind: Project, fleet: Run
-) -> None:
+def test_template_without_network_comes_from_the_cache(template: Template, behind: Project, fleet: Run) -> None:
     assert fleet("update", behind.folder, "--check").code == 1
     shutil.move(template.top, template.top.parent / "away")
     said = fleet("update", behind.folder)
@@ -187,9 +177,7 @@ def test_template_without_network_comes_from_the_cache(
     assert behind.read("new.txt") == "new\n"
 
 
-def test_template_unreachable_and_not_in_the_cache(
-    template: Template, behind: Project, fleet: Run
-) -> None:
+def test_template_unreachable_and_not_in_the_cache(template: Template, behind: Project, fleet: Run) -> None:
     shutil.move(template.top, template.top.parent / "away")
     assert "no copy of it is in the cache" in refused(fleet, behind)
 
@@ -212,9 +200,7 @@ def test_template_in_a_subfolder_of_its_repository(tmp_path: Path, fleet: Run) -
     assert fleet("update", project.folder).code == 0 and project.read("a.txt") == "a\n"
 
 
-def test_template_whose_hook_fails_is_refused_with_its_words(
-    template: Template, behind: Project, fleet: Run
-) -> None:
+def test_template_whose_hook_fails_is_refused_with_its_words(template: Template, behind: Project, fleet: Run) -> None:
     hook = "import sys\nsys.exit('project must be longer')\n"
     template.version("v0.3.0", {}, {"hooks/pre_gen_project.py": hook})
     before = behind.snapshot()
