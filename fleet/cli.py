@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     _add_diff(commands.add_parser("diff", help="what the template changed between two versions"))
     _add_status(commands.add_parser("status", help="where the projects of a fleet stand"))
     _add_rollout(commands.add_parser("rollout", help="update many projects, each on a branch"))
+    _add_adopt(commands.add_parser("adopt", help="give a project made without one its state file"))
     return top
 
 
@@ -52,6 +53,22 @@ def _add_diff(command: argparse.ArgumentParser) -> None:
     command.add_argument("--to", dest="after", metavar="TAG", help="default: the newest version")
     command.add_argument("paths", nargs="*", metavar="PATH", help="only these files or patterns")
     command.set_defaults(run=_diff)
+
+
+def _add_adopt(command: argparse.ArgumentParser) -> None:
+    command.add_argument("project", nargs="?", type=Path, default=Path(), help="its folder (default: here)")
+    command.add_argument("--template", metavar="URL", required=True, help="the template's address")
+    command.add_argument("--directory", help="the template's folder in its repository")
+    command.add_argument("--set", metavar="NAME=VALUE", type=_pair, action="append", default=[], help="an answer")
+    command.set_defaults(run=_adopt)
+
+
+def _adopt(given: argparse.Namespace) -> int:
+    from fleet.adopt import adopt
+
+    report = adopt(given.project, given.template, given.directory, dict(given.set))
+    print("\n".join(report.lines()).replace("New answers:", "Answers:"))
+    return report.exit_code
 
 
 def _add_many(command: argparse.ArgumentParser) -> None:

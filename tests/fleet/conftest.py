@@ -9,9 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from fleet_helpers import Project, Template, project_of
-
 from fleet.cli import main
+from fleet_helpers import Project, Template, project_of
 
 
 @pytest.fixture(autouse=True)

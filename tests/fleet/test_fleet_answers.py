@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from conftest import Run
 from fleet_helpers import Project, Template, lines
+
+from conftest import Run
 
 Make = Callable[..., Project]
 ANSWER = "{{ cookiecutter.%s }}\n"

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Run
 from fleet_helpers import ROOT, Project, Template, git, lines, write
+
+from conftest import Run
 
 Make = Callable[..., Project]
 

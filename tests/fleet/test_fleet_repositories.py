@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Run
 from fleet_helpers import Project, Template, git, lines, project_of, write
+
+from conftest import Run
 
 Make = Callable[..., Project]
 

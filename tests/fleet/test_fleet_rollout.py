@@ -1,14 +1,14 @@
 """Many repositories: bare remotes on this machine, cloned, updated, proven, pushed."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, Said
 from fleet_helpers import Project, Template, git, lines, project_of, write
+
+from conftest import Run, Said
 
 MAKEFILE = "check:\n\t@grep -q good state.txt || { echo check says no; exit 1; }\ntest-fast:\n\t@true\n"
 
