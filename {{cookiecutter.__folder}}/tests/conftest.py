@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,9 +46,12 @@ def build() -> Callable[..., TrainingCLI]:
 def command() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command as a user does, in a process of its own."""
 
-    def run(*arguments: str, timeout: int = 300, **environment: str) -> subprocess.CompletedProcess[str]:
-        variables = os.environ | {"PYTHONPATH": str(PROJECT / "src"), "OMP_NUM_THREADS": "1"} | environment
-        words = [sys.executable, "-m", PACKAGE, *arguments]
+    def run(
+        *arguments: str, prefix: Sequence[str] = (), timeout: int = 300, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join(filter(None, [str(PROJECT / "src"), environment.pop("PYTHONPATH", "")]))
+        variables = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | environment
+        words = [sys.executable, *prefix, "-m", PACKAGE, *arguments]
         return subprocess.run(words, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
 
     return run

@@ -25,7 +25,8 @@ from .practices.errors import UserError
 from .practices.export import export_onnx
 from .practices.hardware import choose_precision, uses_gpu
 from .practices.loaders import BaseDataModule
-from .practices.loggers import MetricsCsv, place
+from .practices.loggers import MetricsCsv, closing_loggers, place
+from .practices.resume import AtomicCheckpointIO
 from .runs import find_checkpoint, find_run, new_run, point_latest_at, shared_with_children, unused
 
 DEFAULT = Path("configs/default.yaml")
@@ -53,7 +54,7 @@ class TrainingCLI(LightningCLI):
             save_config_callback=None,  # fit writes config.yaml itself, before the first step
             auto_configure_optimizers=False,
             seed_everything_default=42,
-            parser_kwargs={"default_config_files": [str(base)], "exit_on_error": False},
+            parser_kwargs={"default_config_files": [str(base)], "exit_on_error": False, "allow_abbrev": False},
         )
 
     def add_arguments_to_parser(self, parser: ArgumentParser) -> None:
@@ -84,8 +85,13 @@ class TrainingCLI(LightningCLI):
         parser = ArgumentParser(exit_on_error=False)
         parser.add_subclass_arguments(LightningDataModule, "data")
         config = parser.parse_object({"data": self.config.data.as_dict()})
-        data: BaseDataModule = parser.instantiate_classes(config).data
+        data: BaseDataModule = parser.instantiate(config).data
         return data
+
+    def instantiate_classes(self) -> None:
+        """Build everything, and read data as the module was made to see it: a checkpoint predicts alone."""
+        super().instantiate_classes()
+        self.datamodule.facts = {name: self.model.hparams[name] for name in self.datamodule.fitted}
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return a trainer; one that works in a run folder logs to metrics.csv and has the standard callbacks."""
@@ -95,7 +101,8 @@ class TrainingCLI(LightningCLI):
         callbacks = standard_callbacks(init.monitor, init.checkpoint, self.run)
         self.trainer_defaults["callbacks"] = callbacks
         loggers = [MetricsCsv(self.run), *_as_list(init.trainer.logger)]
-        return super().instantiate_trainer(logger=loggers, **kwargs)
+        plugins = [AtomicCheckpointIO(), *_as_list(init.trainer.plugins)]
+        return super().instantiate_trainer(logger=loggers, plugins=plugins, **kwargs)
 
 
 def _as_list(logger: Any) -> list[Any]:
@@ -142,7 +149,7 @@ def fit(arguments: Sequence[str]) -> None:
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
         return
     _begin(cli, cli.run)
-    with shared_with_children(cli.run):
+    with shared_with_children(cli.run), closing_loggers():
         cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=start, weights_only=True)
     _finish(cli, cli.run)
 
@@ -150,7 +157,7 @@ def fit(arguments: Sequence[str]) -> None:
 @rank_zero_only
 def _begin(cli: TrainingCLI, run: Path) -> None:
     """Write the whole configuration, defaults included, so that the run can be repeated from it."""
-    cli.parser.save(cli.config, run / "config.yaml", skip_none=False, overwrite=True)
+    cli.parser.save(cli.config, run / "config.yaml", skip_unset=False, overwrite=True)
     point_latest_at(run)
 
 
@@ -227,7 +234,7 @@ def predict(arguments: Sequence[str]) -> None:
 
 def _require_same_facts(cli: TrainingCLI) -> None:
     """Refuse data whose classes (or whatever it provides) are not those the module was made for."""
-    for name in cli.datamodule.provides:
+    for name in set(cli.datamodule.provides) - set(cli.datamodule.fitted):
         here, there = getattr(cli.datamodule, name), cli.model.hparams[name]
         if here != there:
             raise UserError(f"{name} of the data is {here}, but the model was made for {there}; choose other data.")

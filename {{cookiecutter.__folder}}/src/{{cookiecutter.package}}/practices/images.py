@@ -30,7 +30,7 @@ def read_image(path: Path, size: int) -> Tensor:
             square = ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
             return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as an image ({error}); repair or remove it.") from error
+        raise UserError(f"{path} cannot be read as an image; repair or remove it.") from error
 
 
 class ImageReader:
@@ -50,7 +50,7 @@ class ImageReader:
             try:
                 Image.open(path).close()
             except OSError as error:
-                raise UserError(f"{path} cannot be read as an image ({error}); repair or remove it.") from error
+                raise UserError(f"{path} cannot be read as an image; repair or remove it.") from error
 
     def __getitem__(self, index: int) -> Tensor:
         """Return image `index`, uint8 of shape (3, size, size)."""

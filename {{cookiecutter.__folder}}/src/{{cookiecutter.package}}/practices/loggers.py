@@ -4,7 +4,10 @@ import csv
 import netrc
 import os
 import socket
+import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -25,6 +28,7 @@ class MetricsCsv(Logger):
         self.file = folder / "metrics.csv"
         self._new: list[dict[str, float]] = []
         self._columns: list[str] = []
+        self.rows = 0  # logged so far, on the disk or not
 
     name = "csv"
     version = ""
@@ -41,6 +45,7 @@ class MetricsCsv(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         """Keep one row; it reaches the disk with `save`."""
         self._new.append({"step": step or 0, **metrics})
+        self.rows += 1
         if len(self._new) >= 100:
             self.save()
 
@@ -57,7 +62,9 @@ class MetricsCsv(Logger):
             with self.file.open("a", newline="", encoding="utf-8") as file:
                 csv.DictWriter(file, columns).writerows(rows)
             return
-        rows = [*(self._read() if self._columns else []), *rows]
+        self._write([*(self._read() if self._columns else []), *rows], columns)
+
+    def _write(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
         temporary = self.file.with_suffix(".tmp")
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
@@ -65,6 +72,16 @@ class MetricsCsv(Logger):
             writer.writerows(rows)
         temporary.replace(self.file)
         self._columns = columns
+
+    @rank_zero_only
+    def cut(self, rows: int) -> None:
+        """Keep the first `rows` rows; a resumed run logs what came after its checkpoint once more."""
+        kept = self._read()[:rows] if self.file.exists() else []
+        self.rows = len(kept)
+        if kept:
+            self._write(kept, list(kept[0]))
+        else:
+            self.file.unlink(missing_ok=True)
 
     def _read(self) -> list[dict[str, Any]]:
         with self.file.open(newline="", encoding="utf-8") as file:
@@ -86,6 +103,16 @@ def place(logger: Namespace | None, run: Path) -> None:
         options.offline = options.offline or must_be_offline(run)
     elif kind == "TensorBoardLogger":
         options.save_dir, options.name, options.version = str(run), "", "tensorboard"
+
+
+@contextmanager
+def closing_loggers() -> Iterator[None]:
+    """End the W&B run of this process in the end, or the next one would be logged into it."""
+    try:
+        yield
+    finally:
+        if "wandb" in sys.modules:
+            sys.modules["wandb"].finish()
 
 
 def must_be_offline(run: Path) -> bool:
