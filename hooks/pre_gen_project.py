@@ -4,6 +4,7 @@ import json
 import keyword
 import re
 import sys
+import unicodedata
 from collections.abc import Iterator
 
 ANSWERS = json.loads(r"""{{ cookiecutter | jsonify }}""")
@@ -13,6 +14,9 @@ DEPENDENCIES = frozenset(
     "cruft fleet jsonargparse lightning matplotlib mypy numpy onnx onnxruntime onnxscript pil pip pytest "
     "pytorch_lightning ruff setuptools sklearn tensorboard torch torchmetrics torchvision tqdm wandb yaml".split()
 )
+# Unicode's control, format, surrogate, private, line and paragraph separator characters; the two
+# joiners that some scripts need are let through.
+INVISIBLE = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
 FOLDERS = frozenset("configs data docs launch runs src tests".split())
 
 
@@ -33,7 +37,7 @@ def problems(answers: dict[str, str]) -> Iterator[str]:
             yield f"{name} must say something, but is empty; type {EXAMPLES[name]}."
         elif len(text) > 200:
             yield f"{name} must be at most 200 characters, but has {len(text)}; type a shorter one."
-        elif re.search(r"[^\S\n\t ]|[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]", text):
+        elif any(unicodedata.category(c) in INVISIBLE and c not in "\n\t\u200c\u200d" for c in text):
             yield f"{name} holds a control or invisible character ({text!r}); type it again without."
 
 

@@ -1,0 +1,55 @@
+"""Rendering the template, and running commands in what came out."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cookiecutter.main import cookiecutter
+
+TEMPLATE = Path(__file__).parents[1]
+CONTEXT = json.loads((TEMPLATE / "cookiecutter.json").read_text(encoding="utf-8"))
+CHOICES = {name: values for name, values in CONTEXT.items() if isinstance(values, list) and name[0] != "_"}
+QUESTIONS = [name for name in CONTEXT if name[0] != "_"]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def no_user_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cookiecutter configuration that keeps this user's own out of the tests."""
+    folder = tmp_path_factory.mktemp("cookiecutter")
+    path = folder / "config.yaml"
+    path.write_text(f"cookiecutters_dir: {folder}/templates\nreplay_dir: {folder}/replay\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def render(no_user_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Render the template with some answers, and return the project's folder."""
+
+    def make(into: Path | None = None, **answers: str) -> Path:
+        folder = into or tmp_path_factory.mktemp("render")
+        options = {"config_file": str(no_user_config), "output_dir": str(folder), "no_input": True}
+        return Path(cookiecutter(str(TEMPLATE), extra_context=answers, **options))
+
+    return make
+
+
+def run(*words: str | Path, cwd: Path, timeout: int = 600, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the interpreter of the tests first on the path, and return what it printed."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    variables = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"} | environment
+    return subprocess.run(
+        [str(word) for word in words], cwd=cwd, env=variables, timeout=timeout, capture_output=True, text=True
+    )
+
+
+def files(folder: Path) -> set[str]:
+    """Return the paths of all files under `folder`, as they are committed."""
+    skipped = {"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "data", "runs"}
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {path.as_posix() for path in found if not skipped & set(path.parts) or "src" in path.parts[:1]}

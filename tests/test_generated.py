@@ -1,0 +1,134 @@
+"""L2 and L3: what comes out passes its own checks and tests, trains, and is as small as promised.
+
+All renders share the environment of these tests; nothing is installed for a render.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conftest import CHOICES, TEMPLATE, run
+
+TASKS = CHOICES["task"]
+LONGEST = "a" + "bcdefghij_" * 3 + "k"  # 32 characters, as many as are accepted
+
+
+@pytest.fixture(scope="session")
+def projects(render) -> Callable[[str], Path]:
+    """Return the rendered project of a task, the same one for all tests."""
+    made: dict[str, Path] = {}
+
+    def of(task: str) -> Path:
+        if task not in made:
+            made[task] = render(task=task)
+        return made[task]
+
+    return of
+
+
+@pytest.mark.parametrize("package", ["digit_reader", LONGEST])
+@pytest.mark.parametrize("task", TASKS)
+def test_lint_and_format_are_clean_whatever_the_names(render, task: str, package: str):
+    project = render(task=task, package=package)
+    for words in (["ruff", "check", "."], ["ruff", "format", "--check", "."]):
+        result = run(*words, cwd=project)
+        assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_types_are_clean(projects, task: str):
+    result = run("python", "-m", "mypy", cwd=projects(task))
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_the_projects_own_tests_pass(projects, task: str):
+    result = run("make", "test", f"PYTHON={sys.executable}", cwd=projects(task), timeout=3000)
+    assert result.returncode == 0, result.stdout[-6000:]
+    assert re.search(r"\d{2} passed", result.stdout)
+
+
+def test_the_contract_tests_pass_within_a_minute(projects):
+    started = time.monotonic()
+    result = run("python", "-m", "pytest", "-q", "tests/test_contract.py", cwd=projects(TASKS[0]))
+    assert result.returncode == 0, result.stdout[-4000:]
+    seconds = float(re.search(r"passed.* in ([\d.]+)s", result.stdout)[1])
+    assert seconds < 60, f"{seconds} s of {time.monotonic() - started:.0f} s"
+
+
+@pytest.mark.slow
+def test_make_demo_leads_from_nothing_to_a_tested_and_exported_model(tmp_path: Path):
+    clone = tmp_path / "template"
+    assert run("git", "clone", "--quiet", TEMPLATE, clone, cwd=tmp_path).returncode == 0
+    result = run("make", "demo", f"PYTHON={sys.executable}", cwd=clone, HOME=str(tmp_path))
+    assert result.returncode == 0, result.stderr[-4000:]
+    latest = clone / "demo/digit-reader/runs/latest"
+    accuracy = json.loads((latest / "test_metrics.json").read_text())["test/accuracy"]
+    assert accuracy >= 0.97
+    assert (latest / "model.onnx").stat().st_size > 10_000
+    assert "Next: cd demo/digit-reader" in result.stdout
+
+
+def lines(folder: Path) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_room_stays_as_small_as_its_reader_has_time(projects, task: str):
+    package = projects(task) / "src/digit_reader"
+    assert lines(package / task) <= 450
+    assert lines(package / "practices") <= 1200
+    assert lines(package / "workbench") <= 1800
+    for path in package.rglob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
+
+
+def test_a_project_works_without_its_workbench(render):
+    project = render(logger="csv")
+    for path in sorted((project / "src/digit_reader/workbench").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    (project / "src/digit_reader/workbench").rmdir()
+    environment = {"PYTHONPATH": str(project / "src")}
+    result = run("python", "-m", "digit_reader", "fit", "--config", "configs/debug.yaml", cwd=project, **environment)
+    assert result.returncode == 0, result.stderr[-2000:]
+    listed = run("python", "-m", "digit_reader", "--help", cwd=project, **environment).stdout
+    assert "fit" in listed
+    assert "todo" not in listed
+
+
+def test_rooms_import_one_way(projects):
+    """cli and training import all; the workbench the rest; the task only practices; practices nothing of these."""
+    for task in TASKS:
+        package = projects(task) / "src/digit_reader"
+        forbidden = {"practices": [task, "workbench", "training", "cli"], task: ["workbench", "training", "cli"]}
+        for room, names in forbidden.items():
+            for path in (package / room).rglob("*.py"):
+                for name in names:
+                    assert not re.search(rf"from \.+{name}\b", path.read_text(encoding="utf-8")), (path, name)
+
+
+def test_a_project_runs_from_its_source_tree_without_installation(projects, tmp_path: Path):
+    project = projects(TASKS[0])
+    clean = {"PYTHONPATH": str(project / "src"), "HOME": str(tmp_path)}
+    assert run("python", "-m", "digit_reader", "--help", cwd=project, **clean).returncode == 0
+    assert "digit_reader" not in run("python", "-m", "pip", "list", cwd=project).stdout
+    assert os.environ.get("PYTHONPATH", "") == "" or "digit" not in os.environ["PYTHONPATH"]
+
+
+def test_listing_commands_and_todos_takes_less_than_half_a_second(projects):
+    project = projects(TASKS[0])
+    for words in (["todo"], ["--help"], ["todo", "--help"]):
+        times = []
+        for _ in range(5):
+            started = time.perf_counter()
+            assert run("python", "-m", "digit_reader", *words, cwd=project, PYTHONPATH="src").returncode == 0
+            times.append(time.perf_counter() - started)
+        assert sorted(times)[0] < 0.5, times
