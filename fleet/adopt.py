@@ -15,7 +15,7 @@ from fleet.git import Tree, require_git
 from fleet.render import Job, Render, Renderer
 from fleet.report import Report
 from fleet.state import STATE, Answers, State, load_state
-from fleet.template import full_url, open_template
+from fleet.template import Template, full_url, open_template
 
 # A project that shares less with every version was hardly made from this template.
 LEAST_SHARED = 0.3
@@ -46,9 +46,8 @@ def adopt(project: Path, url: str, directory: str | None, given: dict[str, str])
     template = open_template(url, directory)
     if not template.tags:
         template.newest()  # refuses, and says what to do
-    with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
-        search = Search(work, Renderer(template, Path(folder).resolve()), full_url(url), given)
-        best = search.best()
+    with tempfile.TemporaryDirectory(prefix="fleet-") as folder, Renderer(Path(folder)) as renderer:
+        best = Search(work, template, renderer, given).best()
     total = best.shared + best.missing
     if best.shared < LEAST_SHARED * total:
         raise FleetError(
@@ -82,9 +81,11 @@ def _refuse_adopted(project: Path) -> None:
 class Search:
     """The search for the closest version of one template."""
 
-    def __init__(self, work: WorkingTree, renderer: Renderer, url: str, given: dict[str, str]) -> None:
-        self.work, self.renderer, self.url, self.given = work, renderer, strip_credentials(url), given
-        self.template = renderer.template
+    def __init__(
+        self, work: WorkingTree, template: Template, renderer: Renderer, given: dict[str, str]
+    ) -> None:
+        self.work, self.template, self.renderer, self.given = work, template, renderer, given
+        self.url = strip_credentials(template.url)
         self.ours: Tree = work.git.tree(f"HEAD:{work.prefix}" if work.prefix else "HEAD")
         self._lines: dict[str, Counter[bytes]] = {}
 
@@ -132,7 +133,7 @@ class Search:
 
     def _render(self, tag: str, answers: Answers) -> Render | None:
         try:
-            return self.renderer.render(Job(self.template.tags[tag], answers, self.url))[0]
+            return self.renderer.render(self.template, Job(self.template.tags[tag], answers, self.url))[0]
         except FleetError:  # a hook of the template refuses these answers
             return None
 

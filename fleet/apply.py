@@ -35,15 +35,18 @@ class WorkingTree:
     """The user's repository; `top` is its root, and paths are relative to it."""
 
     def __init__(self, project: Path) -> None:
-        here = Git(project)
-        if not project.is_dir() or not here.succeeds("rev-parse", "--show-toplevel"):
+        # One question for all three: a line each.
+        asked = ("rev-parse", "--show-toplevel", "--absolute-git-dir", "--show-prefix")
+        found = Git(project).answer(*asked).split("\n") if project.is_dir() else []
+        if len(found) < 2:
             raise FleetError(
                 f"{project} must be a project in a git repository, but is none: name the project's "
                 "folder, or run `git init`, `git add -A` and `git commit` in it first."
             )
-        self.git = Git(Path(here("rev-parse", "--show-toplevel")))
-        self.prefix = here("rev-parse", "--show-prefix")
-        self.folder = self.git.git_dir() / "fleet"
+        self.git = Git(Path(found[0]))
+        self.own = Path(found[1])
+        self.prefix = found[2] if len(found) > 2 else ""
+        self.folder = self.own / "fleet"
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -92,7 +95,7 @@ class WorkingTree:
             "rebase-merge": "rebase",
             "rebase-apply": "rebase",
         }
-        folder = self.git.git_dir()
+        folder = self.own
         return next((name for sign, name in signs.items() if (folder / sign).exists()), None)
 
     def in_the_way(self, journal: Journal) -> list[str]:
@@ -147,14 +150,14 @@ class WorkingTree:
         lines = [f"0 {'0' * 40}\t{path}\0" for path in conflicts]
         lines += [f"{e[0]} {e[1]} {n}\t{path}\0" for path, stages in conflicts.items() for n, e in stages.items()]
         self.git("update-index", "-z", "--index-info", stdin="".join(lines))
-        (self.git.git_dir() / "MERGE_MSG").write_text(message, encoding="utf-8")
+        (self.own / "MERGE_MSG").write_text(message, encoding="utf-8")
         journal.done = True
         self.write_journal(journal)
 
     def restore(self, journal: Journal) -> list[str]:
         """Undo an update; return the files of the user's that were set aside."""
         git = self.git
-        (git.git_dir() / "index.lock").unlink(missing_ok=True)  # held by the killed run
+        (self.own / "index.lock").unlink(missing_ok=True)  # held by the killed run
         aside = [path for path in journal.after if self._set_aside(path, journal)]
         git("read-tree", "HEAD")
         for path in journal.after:
@@ -163,7 +166,7 @@ class WorkingTree:
         old = [path for path, entry in journal.before.items() if entry]
         git("checkout-index", "-f", "-z", "--stdin", stdin="".join(f"{path}\0" for path in old))
         git.succeeds("update-index", "-q", "--refresh")
-        (git.git_dir() / "MERGE_MSG").unlink(missing_ok=True)
+        (self.own / "MERGE_MSG").unlink(missing_ok=True)
         if journal.branch and git.answer("symbolic-ref", "--short", "-q", "HEAD") == journal.branch:
             git("switch", "-q", *([journal.back_to] if journal.back_to else ["--detach"]))
             git("branch", "-q", "-D", journal.branch)

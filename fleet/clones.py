@@ -22,8 +22,8 @@ from fleet.update import Source
 class Sources:
     """The templates of a fleet: each fetched once, each version rendered once for equal answers."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
         self._lock = threading.Lock()
         self._found: dict[tuple[str, str | None], Source] = {}
 
@@ -32,9 +32,7 @@ class Sources:
         key = (state.template, state.directory)
         with self._lock:
             if key not in self._found:
-                template = open_template(*key)
-                folder = Path(tempfile.mkdtemp(dir=self._folder)).resolve()
-                self._found[key] = Source(template, Renderer(template, folder))
+                self._found[key] = Source(open_template(*key), self._renderer)
             return self._found[key]
 
 

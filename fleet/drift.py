@@ -30,7 +30,7 @@ def drift(project: Path, source: Source | None = None) -> dict[str, str]:
         with open_source(state) as own:
             return drift(project, own)
     work = WorkingTree(project)
-    render = source.renderer.render(Job(state.commit, state.answers, state.named))[0]
+    render = source.renderer.render(source.template, Job(state.commit, state.answers, state.named))[0]
     base, owned = work.git.add_folder(render.folder), _owned(state, render)
     here = _present(work)
     managed = {path: entry for path, entry in base.items() if not owned.match(path)}
@@ -51,7 +51,7 @@ def template_diff(project: Path, before: str | None, after: str | None, paths: l
             name = version_name(template, commit)
             update = Update(project, work, state, Options(), source, [])
             jobs.append(Job(commit, update.migrate(commit, name).answers, state.named))
-        old, new = (work.git.add_folder(r.folder) for r in source.renderer.render(*jobs))
+        old, new = (work.git.add_folder(r.folder) for r in source.renderer.render(template, *jobs))
     named = Patterns(paths or ["**"])
     old, new = ({p: e for p, e in side.items() if named.match(p) and p != STATE} for side in (old, new))
     return _diff(work, old, new)

@@ -27,7 +27,7 @@ _SETTINGS = {
     "gc.auto": "0",
     "maintenance.auto": "false",
     "merge.conflictStyle": "zdiff3",
-    "merge.directoryRenames": "true",
+    "merge.directoryRenames": "false",
     "merge.renames": "true",
 }
 _IDENTITY = {

@@ -19,7 +19,6 @@ class Merged:
     conflicts: dict[str, Stages] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     kept_deletions: list[str] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
 
 
 def three_way(git: Git, sides: Sides, old: str, new: str) -> Merged:
@@ -37,26 +36,22 @@ def three_way(git: Git, sides: Sides, old: str, new: str) -> Merged:
         about, path = line.split("\t", 1)
         mode, oid, stage = about.split()
         merged.conflicts.setdefault(path, {})[int(stage)] = (mode, oid)
-    _read_messages(merged, tail if done.returncode else "", names)
+    merged.kinds = _kinds(tail)
     _keep_deletions(merged)
     _name_markers(git, merged, names)
     return merged
 
 
-def _read_messages(merged: Merged, output: str, names: dict[str, str]) -> None:
-    """Read what git says: count, paths, kind and sentence of each message."""
-    parts = output.split("\0")
+def _kinds(output: str) -> dict[str, str]:
+    """Read the kind of each path's conflict from git's messages: count, paths, kind, sentence."""
+    kinds, parts = {}, output.split("\0")
     while len(parts) > 1 and parts[0].isdigit():
         count = int(parts[0])
-        paths, kind, said = parts[1 : count + 1], parts[count + 1], parts[count + 2].strip()
-        del parts[: count + 3]
+        paths, kind = parts[1 : count + 1], parts[count + 1]
         if kind.startswith("CONFLICT"):
-            for path in paths:
-                merged.kinds[path] = kind.removeprefix("CONFLICT ").strip("()")
-        if kind != "Auto-merging":
-            for commit, name in names.items():
-                said = said.replace(commit, name)
-            merged.messages.append(said)
+            kinds.update(dict.fromkeys(paths, kind.removeprefix("CONFLICT ").strip("()")))
+        del parts[: count + 3]
+    return kinds
 
 
 def _keep_deletions(merged: Merged) -> None:

@@ -1,8 +1,8 @@
 """Render a template in a process of its own, untouched by the user's cookiecutter configuration.
 
-Run as `python -m fleet.render`: reads jobs as JSON on standard input and writes one result for each.
-Each job is rendered in a fork: a template's extension modules are cached by name in a process, so
-two versions in one process would share the first one's.
+`python -m fleet.render` is that process: each line of its input is a list of jobs, and it answers with
+one line when they are done. Every job runs in a fork: a template's extension modules are cached by
+name in a process, so two versions in one process would share the first one's.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -50,22 +51,31 @@ class Render:
 
 
 class Renderer:
-    """Render versions of one template below a folder; equal renders are made once."""
+    """Render templates below a folder; equal renders are made once."""
 
-    def __init__(self, template: Template, folder: Path) -> None:
-        self.template = template
-        self.folder = folder
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
+        self._idle = [_start()]
 
-    def render(self, *jobs: Job) -> list[Render]:
+    def __enter__(self) -> "Renderer":
+        """Use the renderer until its render processes are ended."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the render processes."""
+        for server in self._idle:
+            server.communicate()
+
+    def render(self, template: Template, *jobs: Job) -> list[Render]:
         """Return the renders of `jobs`, making those that are not there yet in one process."""
         with ExitStack() as held:
             # In one order everywhere, so that two threads never wait for each other.
             for key in sorted({job.key() for job in jobs}):
                 held.enter_context(self._lock_of(key))
             missing = {job.key(): job for job in jobs if not self._result(job).is_file()}
-            self._make(missing.values())
+            self._make(template, missing.values())
         return [self._read(job) for job in jobs]
 
     def _lock_of(self, name: str) -> threading.Lock:
@@ -79,27 +89,60 @@ class Renderer:
         found = json.loads(self._result(job).read_text(encoding="utf-8"))
         return Render(Path(found.pop("folder")), **found)
 
-    def _source(self, commit: str) -> Path:
+    def _source(self, template: Template, commit: str) -> Path:
         folder = self.folder / f"template-{commit}"
         with self._lock_of(commit):
             if not folder.exists():
-                self.template.checkout(commit, folder)
-        return folder / (self.template.directory or ".")
+                template.checkout(commit, folder)
+        return folder / (template.directory or ".")
 
-    def _make(self, jobs: Iterable[Job]) -> None:
+    def _make(self, template: Template, jobs: Iterable[Job]) -> None:
         asked = [
-            {**asdict(job), "source": str(self._source(job.commit)), "output": str(self._result(job).parent)}
+            {
+                **asdict(job),
+                "source": str(self._source(template, job.commit)),
+                "output": str(self._result(job).parent),
+            }
             for job in jobs
         ]
         if not asked:
             return
-        command = [sys.executable, "-m", "fleet.render"]
-        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        env = environment({"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))})
-        done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, env=env, check=False)
-        if done.returncode:
-            said = " ".join((done.stdout + done.stderr).split())
-            raise FleetError(f"The template {self.template.url} could not be rendered: {said}")
+        with self._lock:
+            server = self._idle.pop() if self._idle else _start()
+        said = _ask(server, asked)
+        with self._lock:
+            self._idle.append(server)
+        if said:
+            raise FleetError(f"The template {template.url} could not be rendered: {said}")
+
+
+def _start() -> subprocess.Popen[str]:
+    """Start a render process, which loads cookiecutter while its caller does something else."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, paths))
+    env = environment({"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path})
+    command = [sys.executable, "-m", "fleet.render"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command,
+        stdin=pipe,
+        stdout=pipe,
+        encoding="utf-8",
+        env=env,
+        start_new_session=True,  # an interrupt is for the caller, whose end this process notices
+    )
+
+
+def _ask(server: subprocess.Popen[str], jobs: list[dict[str, Any]]) -> str:
+    """Send jobs to a render process and return what went wrong, or nothing."""
+    assert server.stdin and server.stdout
+    try:
+        server.stdin.write(json.dumps(jobs) + "\n")
+        server.stdin.flush()
+    except OSError:
+        return "the render process could not be started"
+    answer = server.stdout.readline()
+    return str(json.loads(answer)) if answer else "the render process ended"
 
 
 def _render(job: dict[str, Any]) -> None:
@@ -146,15 +189,19 @@ def _literal(value: Any, raw: Any) -> Any:
     return value
 
 
-def _fork(job: dict[str, Any]) -> int:
+def _fork(job: dict[str, Any], log: int) -> int:
+    """Render in a child whose output, and that of the template's hooks, goes to `log`."""
     child = os.fork()
     if child:
         return child
     status = 1
     try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
         _render(job)
         status = 0
-    except BaseException as error:  # whatever a template's own code raises is reported as one sentence
+    except BaseException as error:  # what a template's own code raises is told as one sentence
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
     finally:
         sys.stdout.flush()
@@ -162,15 +209,24 @@ def _fork(job: dict[str, Any]) -> int:
         os._exit(status)
 
 
-def main() -> int:
-    """Render every job of standard input, side by side."""
+def _serve(jobs: list[dict[str, Any]]) -> str:
+    """Render jobs side by side; return what those that failed printed."""
+    with tempfile.TemporaryFile("w+") as log:
+        children = [_fork(job, log.fileno()) for job in jobs]
+        failed = [child for child in children if os.waitpid(child, 0)[1]]
+        log.seek(0)
+        return " ".join(log.read().split()) or "no reason given" if failed else ""
+
+
+def main() -> None:
+    """Answer each line of standard input."""
     logging.disable()  # a failing hook would print a traceback besides its own words
     import cookiecutter.generate  # type: ignore[import-untyped]
     import cookiecutter.prompt  # noqa: F401 - loaded once, before the forks
 
-    children = [_fork(job) for job in json.load(sys.stdin)]
-    return max([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children], default=False)
+    for line in sys.stdin:
+        print(json.dumps(_serve(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,6 +13,7 @@ from fleet.clones import Clone, Sources, branches, cloned, run_shell
 from fleet.errors import FleetError, mask
 from fleet.fleetfile import Fleet, Member
 from fleet.git import Git, require_git
+from fleet.render import Renderer
 from fleet.report import Report
 from fleet.state import load_state
 from fleet.template import parse_version
@@ -81,8 +82,8 @@ class Rollout:
         able = [m for m in members if m.skip is not True and not self._pinned(m)]
         first = able[: self.plan.canary]
         rest = [member for member in members if member not in first]
-        with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
-            sources = Sources(Path(folder))
+        with tempfile.TemporaryDirectory(prefix="fleet-") as folder, Renderer(Path(folder)) as renderer:
+            sources = Sources(renderer)
             found = self._all(first, sources)
             if all(outcome.status in GREEN for outcome in found.values()):
                 found |= self._all(rest, sources)

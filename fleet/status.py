@@ -12,6 +12,7 @@ from fleet.drift import drift
 from fleet.errors import FleetError, mask
 from fleet.fleetfile import Fleet, Member
 from fleet.git import Git, fields, require_git, text
+from fleet.render import Renderer
 from fleet.state import load_state
 from fleet.update import check
 
@@ -44,8 +45,12 @@ def standings(
 ) -> list[Standing]:
     """Return where the projects stand; one that cannot be read says why."""
     require_git()
-    with tempfile.TemporaryDirectory(prefix="fleet-") as folder, ThreadPoolExecutor(jobs) as pool:
-        sources = Sources(Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="fleet-") as folder,
+        Renderer(Path(folder)) as renderer,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        sources = Sources(renderer)
 
         def look(member: Member) -> Standing:
             standing = Standing(member.name)

@@ -62,6 +62,7 @@ class Template:
     directory: str | None
     git: Git
     notes: list[str] = field(default_factory=list)
+    _questions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def tags(self) -> dict[str, str]:
@@ -115,6 +116,11 @@ class Template:
 
     def questions(self, commit: str) -> dict[str, Any]:
         """Return cookiecutter.json at `commit`."""
+        if commit not in self._questions:
+            self._questions[commit] = self._read_questions(commit)
+        return self._questions[commit]
+
+    def _read_questions(self, commit: str) -> dict[str, Any]:
         text = self.read(commit, "cookiecutter.json")
         try:
             found = json.loads(text or "")
@@ -126,10 +132,13 @@ class Template:
         return dict(found)
 
     def checkout(self, commit: str, folder: Path) -> None:
-        """Write the template at `commit` to `folder`."""
-        outside = Git(folder.parent, ("-c", "core.autocrlf=false"))
-        outside("clone", "-q", "--shared", "--no-checkout", str(self.git.folder), str(folder))
-        Git(folder, outside.options)("checkout", "-q", "--detach", commit)
+        """Write the template at `commit` to `folder`, as a repository that borrows the cache's objects."""
+        folder.mkdir()
+        git = Git(folder, ("-c", "core.autocrlf=false"))
+        git("init", "-q")
+        lent = self.git.folder / "objects"
+        (folder / ".git" / "objects" / "info" / "alternates").write_text(f"{lent}\n")
+        git("checkout", "-q", "--detach", commit)
 
     def todo(self, commit: str, tags: list[str]) -> dict[str, str]:
         """Return what the change log at `commit` asks of an existing project, by version in `tags`."""

@@ -42,9 +42,8 @@ class Source:
 @contextmanager
 def open_source(state: State) -> Iterator[Source]:
     """Open the template of a project, with a folder for renders that goes away afterwards."""
-    template = open_template(state.template, state.directory)
-    with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
-        yield Source(template, Renderer(template, Path(folder).resolve()))
+    with tempfile.TemporaryDirectory(prefix="fleet-") as folder, Renderer(Path(folder)) as renderer:
+        yield Source(open_template(state.template, state.directory), renderer)
 
 
 def version_name(template: Template, commit: str) -> str:
@@ -88,8 +87,6 @@ def check(project: Path, source: Source | None = None) -> Report:
 def update(project: Path, options: Options, source: Source | None = None) -> Report:
     """Update one project as `options` ask; raises FleetError when refused with nothing touched."""
     require_git()
-    if not project.is_dir():
-        raise FleetError(f"{project} must be a project's folder, but is none: correct the path.")
     work = WorkingTree(project)
     with work.exclusive():
         notes = recover(work)
@@ -211,7 +208,7 @@ class Update:
         """Render the project's own version and the target."""
         old = Job(self.state.commit, self.state.answers, self.state.named)
         new = Job(target, migration.answers, self.state.named)
-        renders = self.source.renderer.render(old, new)
+        renders = self.source.renderer.render(self.source.template, old, new)
         return renders[0], renders[1]
 
     def tree(self) -> Tree:
@@ -234,7 +231,6 @@ class Update:
         report.merged = sorted(touched - once)
         report.conflicts = {p: merged.kinds.get(p, "conflict") for p in sorted(merged.conflicts)}
         report.kept_deletions = sorted({*merged.kept_deletions, *sides.kept_deletions})
-        report.notes += [said for said in merged.messages if said.startswith("Path updated")]
         report.status = "conflicts" if merged.conflicts else "merged"
         would, done = ("would be", "would be") if self.options.dry_run else ("was", "are")
         report.message = f"{self.project} {would} updated from {report.before} to {report.after}"
