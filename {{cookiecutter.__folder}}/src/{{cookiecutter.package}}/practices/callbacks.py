@@ -8,6 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
 from .errors import UserError
+from .resume import ExactResume
 
 
 @dataclass
@@ -57,11 +58,10 @@ def standard_callbacks(monitor: Monitor, checkpoint: Checkpoint, run: Path) -> l
     """Return what every run has. They are made here, not in a list that an overlay would replace as a whole."""
     folder = run / "checkpoints"
     callbacks: list[Callback] = [
+        ExactResume(folder, checkpoint.every_n_train_steps),
         CheckMonitor(monitor.metric),
-        ModelCheckpoint(folder, "best", monitor.metric, mode=monitor.mode),
-        ModelCheckpoint(folder, "last", every_n_train_steps=checkpoint.every_n_train_steps)
-        if checkpoint.every_n_train_steps
-        else ModelCheckpoint(folder, "last", save_on_train_epoch_end=True),
+        # One name: a resumed run that reaches a best once more replaces it, instead of writing best-v1.
+        ModelCheckpoint(folder, "best", monitor.metric, mode=monitor.mode, enable_version_counter=False),
         LearningRateMonitor(logging_interval="step"),
     ]
     if monitor.patience is not None:

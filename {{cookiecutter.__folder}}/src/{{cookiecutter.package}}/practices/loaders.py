@@ -16,6 +16,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
+from .errors import UserError
 from .hardware import choose_workers
 
 Split = Literal["train", "val", "test"]
@@ -42,10 +43,20 @@ class EpochSampler(DistributedSampler[Key]):
     evaluation nothing is repeated, so that metrics cover exactly the data.
     """
 
-    def __init__(self, data: Sized, *, train: bool, seed: int, rank: int = 0, world_size: int = 1) -> None:
-        """Partition `range(len(data))` over `world_size` ranks, shuffled if `train`."""
+    def __init__(
+        self,
+        data: Sized,
+        *,
+        train: bool,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        weights: Tensor | None = None,
+    ) -> None:
+        """Partition `range(len(data))` over `world_size` ranks; if `train` shuffled, or drawn by `weights` (float)."""
         super().__init__(data, num_replicas=world_size, rank=rank, shuffle=train, seed=seed)  # type: ignore[arg-type]
-        self.train = train
+        self.train, self.weights = train, weights
+        self.start = (0, 0)  # epoch, and how many of its samples a resumed run has already seen
 
     def __len__(self) -> int:
         """Return the number of samples of this rank."""
@@ -59,14 +70,20 @@ class EpochSampler(DistributedSampler[Key]):
         order = list(range(size))
         if self.train:
             generator = torch.Generator().manual_seed(_mix(self.seed, self.epoch))
-            order = torch.randperm(size, generator=generator).tolist()
+            # Every rank makes the one draw of all and takes its part: a seed of its own would draw doubles.
+            order = (
+                torch.randperm(size, generator=generator)
+                if self.weights is None
+                else torch.multinomial(self.weights, size, replacement=True, generator=generator)
+            ).tolist()
             order += order[: -size % self.num_replicas]
         return order[self.rank :: self.num_replicas]
 
     def __iter__(self) -> Iterator[Key]:  # type: ignore[override]
         """Yield this rank's keys."""
         epoch = self.epoch if self.train else 0
-        return iter([(epoch, index) for index in self._indices()])
+        seen = self.start[1] if self.train and epoch == self.start[0] else 0
+        return iter([(epoch, index) for index in self._indices()[seen:]])
 
 
 class SeededDataset(Dataset[dict[str, Any]]):
@@ -84,13 +101,13 @@ class SeededDataset(Dataset[dict[str, Any]]):
         """Return sample `key[1]` as epoch `key[0]` sees it; a plain index is of epoch 0."""
         epoch, index = (0, key) if isinstance(key, int) else key
         # In the training process the model's own draws (dropout) must not be disturbed.
-        states = _get_states() if get_worker_info() is None else None
+        states = get_states() if get_worker_info() is None else None
         _set_seeds(_mix(self.seed, epoch, index))
         try:
             return self.data[index]
         finally:
             if states is not None:
-                _set_states(states)
+                set_states(states)
 
 
 def _mix(*numbers: int) -> int:
@@ -105,11 +122,13 @@ def _set_seeds(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
-def _get_states() -> tuple[Any, Any, Tensor]:
+def get_states() -> tuple[Any, Any, Tensor]:
+    """Return the states of Python's, NumPy's and torch's generators."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
-def _set_states(states: tuple[Any, Any, Tensor]) -> None:
+def set_states(states: tuple[Any, Any, Tensor]) -> None:
+    """Continue the generators from `states`."""
     random.setstate(states[0])
     np.random.set_state(states[1])
     torch.set_rng_state(states[2])
@@ -122,17 +141,28 @@ class BaseDataModule(LightningDataModule):
         batch_size: Samples a step and device.
         num_workers: Processes that load data; null takes the CPUs that are free for it.
         pin_memory: Page-locked memory for faster copies to a GPU; null turns it on where there is one.
+        weighted_sampling: Draw training samples so that all classes come equally often, some samples repeatedly.
     """
 
     # Attributes that the module needs: its argument of the same name, where left null, is set to them.
     provides: ClassVar[tuple[str, ...]] = ()
+    # Those of them that are learnt from the training split: the module's own win over what data now says.
+    fitted: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, batch_size: int = 64, num_workers: int | None = None, pin_memory: bool | None = None) -> None:
+    def __init__(
+        self,
+        batch_size: int = 64,
+        num_workers: int | None = None,
+        pin_memory: bool | None = None,
+        weighted_sampling: bool = False,
+    ) -> None:
         super().__init__()
-        self.batch_size = batch_size
+        self.batch_size, self.weighted_sampling = batch_size, weighted_sampling
         self.num_workers = choose_workers() if num_workers is None else num_workers
         self.pin_memory = torch.accelerator.is_available() if pin_memory is None else pin_memory
+        self.position = (0, 0)  # epoch, and how many of its batches were trained on; a resumed run sets it
         self._datasets: dict[Split, MapDataset] = {}
+        self.facts: dict[str, Any] = {}  # what the module was made with, set by the commands
 
     def make_dataset(self, split: Split) -> MapDataset:
         """Return the dataset of `split`; the same samples in every stage, rank and process."""
@@ -141,6 +171,21 @@ class BaseDataModule(LightningDataModule):
     def sample_ids(self, split: Split) -> list[str]:
         """Return a lasting name of every sample of `split`, by which a leak between splits is found."""
         raise NotImplementedError(f"{type(self).__name__} must define sample_ids(split).")
+
+    def sample_weights(self) -> Tensor:
+        """Return how often each training sample is drawn, float64: one over the size of its class.
+
+        Raises:
+            UserError: The dataset has no `labels`, an integer a sample.
+        """
+        labels = getattr(self.dataset("train"), "labels", None)
+        if labels is None or labels.is_floating_point():
+            raise UserError("data.weighted_sampling needs a dataset with integer labels; use false.")
+        return 1 / torch.bincount(labels).double()[labels]
+
+    def fact(self, name: str) -> Any:
+        """Return the module's value of one of `provides`, or without a module the data's."""
+        return self.facts[name] if name in self.facts else getattr(self, name)
 
     def dataset(self, split: Split) -> MapDataset:
         """Return the dataset of `split`, made once."""
@@ -160,7 +205,11 @@ class BaseDataModule(LightningDataModule):
         data = self.dataset(split) if data is None else data
         train = split == "train"
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        sampler = EpochSampler(data, train=train, seed=seed, rank=rank, world_size=world_size)
+        weights = self.sample_weights() if train and self.weighted_sampling else None
+        sampler = EpochSampler(data, train=train, seed=seed, rank=rank, world_size=world_size, weights=weights)
+        if train:  # before the first iterator, which fetches ahead
+            sampler.start = (self.position[0], self.position[1] * self.batch_size)
+            sampler.set_epoch(self.position[0])
         return DataLoader(
             SeededDataset(data, seed),
             batch_size=self.batch_size,
@@ -168,6 +217,7 @@ class BaseDataModule(LightningDataModule):
             num_workers=self.num_workers,
             # Workers that live on, and fetch ahead, keep an epoch's start from waiting for the first batch.
             persistent_workers=self.num_workers > 0,
+            prefetch_factor=4 if self.num_workers else None,
             pin_memory=self.pin_memory,
             # A last training batch of a single sample would break BatchNorm.
             drop_last=train and len(sampler) % self.batch_size == 1,
