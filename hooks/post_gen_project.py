@@ -16,19 +16,44 @@ FILES_OF = {
         "image_classification": [
             "src/{package}/image_classification",
             "tests/test_image_classification.py",
+            "src/{package}/practices/images.py",
+            "src/{package}/practices/pretrained.py",
+            "configs/default.yaml",
+            "configs/network/resnet18.yaml",
+            "configs/network/swin.yaml",
+            "configs/network/vit.yaml",
+        ],
+        "tabular_regression": [
+            "src/{package}/tabular_regression",
+            "tests/test_tabular_regression.py",
+            "src/{package}/practices/tables.py",
+            "configs/default.tabular_regression.yaml",
+            "configs/network/linear.yaml",
+            "configs/network/deep.yaml",
         ],
     },
     "ci": {"github": [".github"], "gitlab": [".gitlab-ci.yml"], "none": []},
 }
 
+# What a chosen option's file is called in the project.
+RENAMES = {"configs/default.{task}.yaml": "configs/default.yaml"}
+
 
 def remove_unchosen(answers: dict[str, str], project: Path) -> None:
-    """Delete the files of every option whose answer is another one."""
+    """Delete the files that belong to options, but not to the chosen one."""
     for question, options in FILES_OF.items():
-        for option, paths in options.items():
-            for path in paths if option != answers[question] else []:
-                target = project / path.format(**answers)
-                shutil.rmtree(target) if target.is_dir() else target.unlink()
+        chosen = options[answers[question]]
+        for path in {path for paths in options.values() for path in paths} - set(chosen):
+            target = project / path.format(**answers)
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+
+
+def rename_chosen(answers: dict[str, str], project: Path) -> None:
+    """Give the files of the chosen options the names that the project knows."""
+    for old, new in RENAMES.items():
+        source = project / old.format(**answers)
+        if source.exists():
+            source.replace(project / new)
 
 
 def template_folder(repo: str) -> Path | None:
@@ -88,6 +113,7 @@ def main() -> None:
     """Finish the project in the current folder."""
     project = Path.cwd()
     remove_unchosen(ANSWERS, project)
+    rename_chosen(ANSWERS, project)
     # Under cruft the context carries the commit, and cruft writes the state file itself.
     if "_commit" not in ANSWERS:
         text = json.dumps(state(ANSWERS), indent=2, ensure_ascii=False)

@@ -1,7 +1,7 @@
 """How the network is trained and measured. TODO(you): choose the metric that decides, see configs/default.yaml."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ class ImageClassifier(BaseModule):
         std: Of each colour channel in 0 to 1, divided by inside the model.
         optimization: Arguments of the base module.
     """
+
+    input_range: ClassVar[str] = "float32 0 to 1; normalisation is part of the model"
 
     def __init__(
         self,

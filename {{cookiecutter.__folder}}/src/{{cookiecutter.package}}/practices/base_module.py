@@ -1,6 +1,6 @@
 """What every task's module shares: optimizer, schedule, compilation, and a checkpoint that must fit."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -22,6 +22,10 @@ class BaseModule(LightningModule):
     """
 
     network: nn.Module
+    # Of the exported file: its output's name, what its inputs must look like, and its free axes.
+    output_name: ClassVar[str] = "logits"
+    input_range: ClassVar[str] = ""
+    dynamic_axes: ClassVar[dict[int, str]] = {0: "batch"}
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Export to ONNX, and proof that the file computes what the checkpoint computes.
 
 The file holds everything up to the logits, normalisation included, in float32, with a free batch
-size, and carries in its metadata what is needed to feed it.
+size (and whatever else the module leaves free), and carries in its metadata what is needed to feed it.
 """
 
 import json
@@ -22,7 +22,7 @@ TOLERANCE = 1e-4  # of the largest output: float32 sums in another order differ 
 
 
 def export_onnx(module: BaseModule, hyper_parameters: dict[str, Any], batch: dict[str, Any], path: Path) -> float:
-    """Write `module` to `path` and compare it with torch on `batch`, at two batch sizes.
+    """Write `module` to `path` and compare it with torch on `batch`, at two sizes of every free axis.
 
     Args:
         module: Freshly loaded, float32, on the CPU.
@@ -46,15 +46,16 @@ def export_onnx(module: BaseModule, hyper_parameters: dict[str, Any], batch: dic
             kwargs=inputs,
             dynamo=True,
             input_names=list(inputs),
-            output_names=["logits"],
-            dynamic_shapes={name: {0: "batch"} for name in inputs},
+            output_names=[module.output_name],
+            dynamic_shapes=dict.fromkeys(inputs, module.dynamic_axes),
             verbose=False,
         )
     assert program is not None
     try:
         program.model.metadata_props.update(metadata(module, hyper_parameters, inputs))
         program.save(temporary, external_data=False)  # one file: weights beside it get lost
-        difference = max(compare(module, temporary, inputs, size) for size in {2, len(next(iter(inputs.values())))})
+        small = {name: value[(slice(2),) * len(module.dynamic_axes)] for name, value in inputs.items()}
+        difference = max(compare(module, temporary, part) for part in (small, inputs))
         if not difference <= TOLERANCE:
             raise UserError(f"the ONNX file differs from the model by {difference:.1e} (allowed: {TOLERANCE:.0e}).")
         temporary.replace(path)
@@ -63,15 +64,14 @@ def export_onnx(module: BaseModule, hyper_parameters: dict[str, Any], batch: dic
     return difference
 
 
-def compare(module: BaseModule, path: Path, inputs: dict[str, Tensor], size: int) -> float:
-    """Return the largest relative difference between ONNX Runtime and torch on the first `size` samples."""
+def compare(module: BaseModule, path: Path, inputs: dict[str, Tensor]) -> float:
+    """Return the largest relative difference between ONNX Runtime and torch on `inputs`."""
     import onnxruntime
 
-    part = {name: value[:size] for name, value in inputs.items()}
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (actual,) = session.run(None, {name: value.numpy() for name, value in part.items()})
+    (actual,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
     with torch.no_grad():
-        expected = module(**part).numpy()
+        expected = module(**inputs).numpy()
     if np.ptp(expected, axis=0).max() == 0:
         raise UserError("the model gives the same output for different inputs, so its export cannot be checked.")
     return float(np.abs(actual - expected).max() / np.abs(expected).max())
@@ -79,12 +79,13 @@ def compare(module: BaseModule, path: Path, inputs: dict[str, Tensor], size: int
 
 def metadata(module: BaseModule, hyper_parameters: dict[str, Any], inputs: dict[str, Tensor]) -> dict[str, str]:
     """Return what whoever runs the file must know, as strings."""
-    shapes = {name: ["batch", *value.shape[1:]] for name, value in inputs.items()}
+    axes = module.dynamic_axes
+    shapes = {name: [axes.get(i, n) for i, n in enumerate(value.shape)] for name, value in inputs.items()}
     facts = {
         "inputs": shapes,
         "hyper_parameters": {k: v for k, v in hyper_parameters.items() if not k.startswith("_")},
         "class_names": getattr(module, "class_names", None),
-        "input_range": "float32 0 to 1; normalisation is part of the model",
+        "input_range": module.input_range,
         "torch": torch.__version__,
         "lightning": lightning.__version__,
         "git_commit": git_commit(),
