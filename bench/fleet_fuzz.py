@@ -20,13 +20,16 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fleet.errors import FleetError
+from fleet.render import Renderer
 from fleet.report import Report
-from fleet.update import Options, abort, update
+from fleet.template import open_template
+from fleet.update import Options, Source, abort, update
 
 Files = dict[str, tuple[bytes, bool]]  # path to content and whether it is executable
 FOLDERS = ("", "src/", "src/deep/", "docs/", "größe und mehr/")
@@ -242,6 +245,12 @@ def read(folder: Path) -> Files:
     }
 
 
+@cache
+def renderer() -> Renderer:
+    """Return one renderer for all cases of a process, as a rollout has."""
+    return Renderer(Path(tempfile.mkdtemp(prefix="fuzz-")))
+
+
 def run_case(seed: int) -> tuple[int, str, float, list[str]]:
     """Run one case; return its seed, how it ended, the seconds of the update, and its faults."""
     case = Case(seed)
@@ -250,9 +259,10 @@ def run_case(seed: int) -> tuple[int, str, float, list[str]]:
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         project = case.lay_out(folder)
         before = read(project)
+        source = Source(open_template(str(folder / "template")), renderer())
         start = time.perf_counter()
         try:
-            report = update(project, Options())
+            report = update(project, Options(), source)
         except FleetError as error:
             touched = read(project) != before
             return seed, "refused", 0, [f"refused, and touched: {error}"] if touched else []
@@ -274,8 +284,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.cases)
-    with ProcessPoolExecutor(given.jobs) as pool:
-        results = list(pool.map(run_case, seeds, chunksize=5))
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        tempfile.tempdir = folder  # for the processes too, which leave their renders there
+        with ProcessPoolExecutor(given.jobs) as pool:
+            results = list(pool.map(run_case, seeds, chunksize=5))
     for seed, _, _, found in results:
         for fault in found:
             print(f"case {seed}: {fault}")

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fleet")]
 
-from fleet_helpers import FOLDER, Project, Template, git, project_of, write
+from fleet_helpers import FOLDER, Project, Template, git, project_of, write  # noqa: E402
 
 FILES = 60
 COPIER = (

@@ -81,9 +81,7 @@ def _refuse_adopted(project: Path) -> None:
 class Search:
     """The search for the closest version of one template."""
 
-    def __init__(
-        self, work: WorkingTree, template: Template, renderer: Renderer, given: dict[str, str]
-    ) -> None:
+    def __init__(self, work: WorkingTree, template: Template, renderer: Renderer, given: dict[str, str]) -> None:
         self.work, self.template, self.renderer, self.given = work, template, renderer, given
         self.url = strip_credentials(template.url)
         self.ours: Tree = work.git.tree(f"HEAD:{work.prefix}" if work.prefix else "HEAD")

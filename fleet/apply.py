@@ -71,7 +71,7 @@ class WorkingTree:
         """Write the journal in one step."""
         part = self.folder / "journal.part"
         part.write_text(json.dumps(asdict(journal)), encoding="utf-8")
-        os.replace(part, self.folder / "journal.json")
+        part.replace(self.folder / "journal.json")
 
     def forget(self) -> None:
         """Remove the journal."""
@@ -127,7 +127,7 @@ class WorkingTree:
     def _holds(self, path: str, entry: Entry) -> bool:
         place, (mode, oid) = self.git.folder / path, entry
         if place.is_symlink():
-            return mode == "120000" and os.readlink(place).encode() == self.git.blob(oid)
+            return mode == "120000" and os.fsencode(place.readlink()) == self.git.blob(oid)
         if not place.is_file() or mode == "120000":
             return False
         executable = bool(place.stat().st_mode & 0o100)

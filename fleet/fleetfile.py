@@ -38,6 +38,7 @@ class Fleet:
     """All projects, and the commands that prove one."""
 
     members: list[Member]
+    setup: str = "make setup"
     check: str = "make check"
     test: str = "make test-fast"
     timeout_minutes: float = 30
@@ -60,7 +61,7 @@ def load_fleet(path: Path) -> Fleet:
     entries = document.pop("project", [])
     if not isinstance(entries, list) or not entries:
         raise FleetError(f"{path} must list projects as [[project]] with a url each, but lists none.")
-    _check(path, document, {"check": str, "test": str, "timeout_minutes": (int, float)}, "at the top")
+    _check(path, document, {"setup": str, "check": str, "test": str, "timeout_minutes": (int, float)}, "at the top")
     members = [_member(path, entry) for entry in entries]
     names = [member.name for member in members]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -75,7 +76,7 @@ def _member(path: Path, entry: Any) -> Member:
         raise FleetError(f"{path}: a [[project]] must have a url, but one has only {sorted(entry)}.")
     url = os.path.expandvars(entry["url"])
     learn_secrets(url)
-    if ":" not in url and not os.path.isabs(url):
+    if ":" not in url and not Path(url).is_absolute():
         url = str((path.parent / url).resolve())
     folder = entry.get("folder", "").strip("/")
     if ".." in Path(folder).parts:

@@ -76,7 +76,7 @@ class Rollout:
     def run(self) -> list[Outcome]:
         """Roll out: the canaries first, and the others only when those are green."""
         require_git()
-        if not self.plan.dry_run and not Git(Path()).succeeds("var", "GIT_COMMITTER_IDENT"):
+        if not Git(Path()).succeeds("var", "GIT_COMMITTER_IDENT"):
             raise FleetError("A rollout commits: set user.name and user.email with git config first.")
         members = self.fleet.chosen(self.plan.only)
         able = [m for m in members if m.skip is not True and not self._pinned(m)]
@@ -140,7 +140,6 @@ class Rollout:
             elif not self._take_turn():
                 outcome.message = f"Left for a later rollout by --limit {self.plan.limit}."
             else:
-                self._prove(clone, outcome, "before")
                 options = Options(to=tag, skip=member.patterns, branch=outcome.branch)
                 report = update(clone.project, options, source)
                 self._judge(member, clone, outcome, report, heads)
@@ -154,19 +153,16 @@ class Rollout:
             return self._left >= 0
 
     def _prove(self, clone: Clone, outcome: Outcome, moment: str) -> None:
-        """Run the project's own checks and fast tests."""
-        commands = [c for c in (self.fleet.check, self.fleet.test) if c and self.plan.checks]
-        failures = [run_shell(c, clone.project, self.fleet.timeout_minutes) for c in commands]
-        said = [failure for failure in failures if failure]
-        setattr(outcome, f"checks_{moment}", ("red" if said else "green") if commands else "not run")
-        outcome.log = "\n".join(said)
+        """Run the project's own setup, checks and fast tests; each setup follows what was merged."""
+        commands = [self.fleet.setup, self.fleet.check, self.fleet.test] if self.plan.checks else []
+        failures = (run_shell(c, clone.project, self.fleet.timeout_minutes) for c in commands if c)
+        outcome.log = next((failure for failure in failures if failure), "")
+        setattr(outcome, f"checks_{moment}", "red" if outcome.log else "green" if any(commands) else "not run")
         # What the checks wrote must not be taken for work of the project's people.
         clone.git("reset", "-q", "--hard")
         clone.git("clean", "-q", "-f", "-d")
 
-    def _judge(
-        self, member: Member, clone: Clone, outcome: Outcome, report: Report, heads: dict[str, str]
-    ) -> None:
+    def _judge(self, member: Member, clone: Clone, outcome: Outcome, report: Report, heads: dict[str, str]) -> None:
         """Push an update that is merged and does not make a green project red."""
         outcome.files, outcome.todo = len(report.merged), report.todo
         outcome.conflicts = list(report.conflicts)
@@ -179,6 +175,9 @@ class Rollout:
         title = f"Update the template from {outcome.before} to {outcome.after}"
         tree = clone.git("write-tree")
         clone.git("commit", "-q", "-m", title, "-m", f"Fleet-Tree: {tree}")
+        clone.git("switch", "-q", "--detach", "HEAD~1")
+        self._prove(clone, outcome, "before")
+        clone.git("switch", "-q", outcome.branch)
         self._prove(clone, outcome, "after")
         if outcome.checks_after == "red" and outcome.checks_before == "green":
             outcome.status = "red"
@@ -188,9 +187,7 @@ class Rollout:
         else:
             self._push(member, clone, outcome, title, heads)
 
-    def _push(
-        self, member: Member, clone: Clone, outcome: Outcome, title: str, heads: dict[str, str]
-    ) -> None:
+    def _push(self, member: Member, clone: Clone, outcome: Outcome, title: str, heads: dict[str, str]) -> None:
         clone.git("push", "-q", "origin", f"HEAD:refs/heads/{outcome.branch}")
         outcome.status, outcome.message = "pushed", f"{outcome.files} file(s) merged."
         if outcome.checks_after == "red":
@@ -200,9 +197,7 @@ class Rollout:
         if self.plan.pr_command:
             self._open_request(member, clone, outcome, title)
 
-    def _supersede(
-        self, member: Member, clone: Clone, outcome: Outcome, branch: str, commit: str
-    ) -> None:
+    def _supersede(self, member: Member, clone: Clone, outcome: Outcome, branch: str, commit: str) -> None:
         """Delete the branch of an older version, unless someone has worked on it."""
         tag = branch.removeprefix(member.prefix)
         if not parse_version(tag) or not is_newer(outcome.after, tag):

@@ -40,9 +40,7 @@ class Standing:
         return not (self.behind_by or self.conflicts or self.message)
 
 
-def standings(
-    fleet: Fleet, only: list[str], jobs: int, done: Callable[[Standing], None]
-) -> list[Standing]:
+def standings(fleet: Fleet, only: list[str], jobs: int, done: Callable[[Standing], None]) -> list[Standing]:
     """Return where the projects stand; one that cannot be read says why."""
     require_git()
     with (

@@ -148,7 +148,7 @@ class Template:
             title = re.match(r"\[?([^\]\s]+)", section)
             tag = wanted.get(parse_version(title[1])) if title else None
             part = re.search(r"(?ims)^### [^\n]*existing project[^\n]*\n(.*?)(?=^#{1,3} |\Z)", section)
-            if tag and part and part[1].strip():
+            if tag and part and part[1].strip(" -*.\n").lower() not in ("", "nothing", "none"):
                 found[tag] = part[1].strip()
         return {tag: found[tag] for tag in tags if tag in found}
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,46 @@ if "_commit" not in ANSWERS:
         "dirty": bool(top and git("status", "--porcelain")),
     }, indent=2) + "\\n")
 '''
+
+# Plain cookiecutter in a process that is started once: each line names a job, done in a fork.
+SERVER = """
+import json, os, sys
+from cookiecutter.main import cookiecutter
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.dup2(2, 1)
+            os.environ.clear()
+            os.environ.update(job["env"])
+            os.chdir(job["cwd"])
+            cookiecutter(job["template"], no_input=True, extra_context=job["answers"], output_dir=job["output"])
+            status = 0
+        finally:
+            os._exit(status)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@cache
+def cookiecutter_server() -> subprocess.Popen[str]:
+    """Start the process; away from the repository's root, whose modules would be imported first."""
+    command = [sys.executable, "-c", SERVER]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd="/")
+
+
+def cookiecutter(template: Path, output: Path, answers: dict[str, str]) -> None:
+    """Generate a project as `cookiecutter --no-input` does."""
+    server = cookiecutter_server()
+    assert server.stdin and server.stdout
+    names = {"template": str(template), "output": str(output), "cwd": str(template)}
+    server.stdin.write(json.dumps({**names, "answers": answers, "env": dict(os.environ)}) + "\n")
+    server.stdin.flush()
+    assert server.stdout.readline().strip() == "0", "cookiecutter failed, see the standard error output"
+
 
 LINES = [f"line {number}" for number in range(1, 31)]
 
@@ -102,12 +143,7 @@ class Template:
         """Generate a project with plain cookiecutter."""
         if tag:
             git(self.top, "checkout", "-q", tag)
-        given = [f"{key}={value}" for key, value in answers.items()]
-        command = [sys.executable, "-m", "cookiecutter", "--no-input", "-o", str(output)]
-        command += [str(self.folder), *given]
-        # Away from the repository's root, whose extension module would be imported first.
-        done = subprocess.run(command, cwd=self.top.parent, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        cookiecutter(self.folder, output, answers)
         if tag:
             git(self.top, "checkout", "-q", "main")
         return output / answers.get("project", self.questions["project"])

@@ -41,9 +41,7 @@ def test_adopt_finds_the_version_and_the_answers(versions: Template, make: Make,
     assert fleet("adopt", project.folder, "--template", versions.top).code == 2
 
 
-def test_adopt_refuses_a_project_of_another_template(
-    versions: Template, tmp_path: Path, fleet: Run
-) -> None:
+def test_adopt_refuses_a_project_of_another_template(versions: Template, tmp_path: Path, fleet: Run) -> None:
     other = Project(tmp_path / "other")
     other.folder.mkdir()
     git(other.folder, "init", "-q")
@@ -52,9 +50,7 @@ def test_adopt_refuses_a_project_of_another_template(
     assert said.code == 2 and "shares only" in said.text and not other.has(".cruft.json")
 
 
-def test_adopt_mends_a_state_file_without_a_version(
-    versions: Template, make: Make, fleet: Run
-) -> None:
+def test_adopt_mends_a_state_file_without_a_version(versions: Template, make: Make, fleet: Run) -> None:
     project = make(versions, "v0.1.0", author="Me")
     made = project.state
     project.commit({".cruft.json": json.dumps({**made, "commit": None, "tag": None})})
@@ -62,9 +58,7 @@ def test_adopt_mends_a_state_file_without_a_version(
     assert project.state == made
 
 
-def test_cruft_accepts_the_state_file_before_and_after_an_update(
-    versions: Template, make: Make, fleet: Run
-) -> None:
+def test_cruft_accepts_the_state_file_before_and_after_an_update(versions: Template, make: Make, fleet: Run) -> None:
     project = make(versions, "v0.1.0")
 
     def cruft(command: str) -> int:

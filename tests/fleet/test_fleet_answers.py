@@ -226,15 +226,16 @@ def test_skip_in_the_state_file_keeps_a_file_out_of_updates(template: Template, 
 def test_changelog_of_every_version_passed(template: Template, make: Make, fleet: Run) -> None:
     log = (
         "# Changelog\n\n## [Unreleased]\n\n## [0.3.0] - 2026-03-01\n\n### Changed\n- x\n\n"
-        "### What an existing project must do\n- Run `make three`.\n\n"
+        "### An existing project must\n\n- run `make three`\n\n## 0.2.1\n### An existing project must\n\n- nothing\n\n"
         "## 0.2.0\n### What an existing project must do\n\nRun `make two`.\n### Fixed\n- not this\n\n"
         "## v0.1.0\n### What an existing project must do\nRun `make one`.\n"
     )
     template.version("v0.1.0")
     project = make(template)
     template.version("v0.2.0")
+    template.version("v0.2.1")
     template.version("v0.3.0", {}, {"CHANGELOG.md": log})
     said = fleet("update", project.folder).text
     assert "What v0.2.0 asks" in said and "Run `make two`." in said
-    assert "Run `make three`." in said and said.index("two") < said.index("three")
+    assert "run `make three`" in said and "v0.2.1" not in said and said.index("two") < said.index("three")
     assert "make one" not in said and "not this" not in said

@@ -223,7 +223,7 @@ def test_symlink_that_both_changed(template: Template, make: Make, fleet: Run) -
 
 
 def test_file_name_with_spaces_and_non_ascii(template: Template, make: Make, fleet: Run) -> None:
-    name = "docs/größe und länge – 版本.txt"
+    name = "docs/größe und länge 版本.txt"
     template.version("v0.1.0", {name: lines()})
     project = make(template)
     project.commit({name: lines(l20="mine")})

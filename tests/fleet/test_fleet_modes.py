@@ -83,9 +83,6 @@ def test_commit_is_not_made_with_conflicts(behind: Project, fleet: Run) -> None:
     assert fleet("update", behind.folder, "--commit").code == 1
     assert git(behind.folder, "rev-parse", "HEAD") == head and behind.unmerged() == ["b.txt"]
     assert "resolve and commit" in fleet("update", behind.folder).text
-    done = subprocess.run(["git", "-C", str(behind.folder), "commit", "-qam", "x"], check=False)
-    behind_head = git(behind.folder, "rev-parse", "HEAD")
-    assert done.returncode == 0 or behind_head == head
 
 
 def test_commit_without_identity_is_refused_before_anything(behind: Project, fleet: Run, home: Path) -> None:

@@ -10,7 +10,9 @@ from fleet_helpers import Project, Template, git, lines, project_of, write
 
 from conftest import Run, Said
 
-MAKEFILE = "check:\n\t@grep -q good state.txt || { echo check says no; exit 1; }\ntest-fast:\n\t@true\n"
+MAKEFILE = (
+    "setup:\n\t@true\ncheck:\n\t@grep -q good state.txt || { echo check says no; exit 1; }\ntest-fast:\n\t@true\n"
+)
 
 
 @dataclass
@@ -80,7 +82,10 @@ def test_rollout_pushes_reports_and_does_nothing_twice(remotes: Remotes) -> None
     said, found = remotes.rollout("v0.2.0")
     assert said.code == 1 and "2 green" in said.text, said.text
     assert {name: project["status"] for name, project in found.items()} == {
-        "good": "pushed", "conflict": "conflicts", "red": "pushed", "missing": "failed",
+        "good": "pushed",
+        "conflict": "conflicts",
+        "red": "pushed",
+        "missing": "failed",
     }
     assert found["conflict"]["conflicts"] == ["a.txt"] and found["red"]["checks_before"] == "red"
     assert "check says no" in found["red"]["log"]
@@ -195,7 +200,7 @@ def test_dry_run_pushes_nothing(remotes: Remotes) -> None:
 
 def test_checks_that_write_files_or_never_end(remotes: Remotes) -> None:
     remotes.add("one")
-    top = 'check = "echo x > a.txt; echo y > junk.txt"\ntest = "sleep 60"\ntimeout_minutes = 0.01\n'
+    top = 'setup = ""\ncheck = "echo x > a.txt; echo y > junk.txt"\ntest = "sleep 60"\ntimeout_minutes = 0.01\n'
     remotes.listed("one", top=top)
     _, found = remotes.rollout("v0.2.0")
     assert found["one"]["status"] == "pushed" and "no end after" in found["one"]["log"]
@@ -203,9 +208,7 @@ def test_checks_that_write_files_or_never_end(remotes: Remotes) -> None:
     assert "junk.txt" not in names
 
 
-def test_tokens_never_reach_the_screen_or_a_report(
-    remotes: Remotes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_never_reach_the_screen_or_a_report(remotes: Remotes, monkeypatch: pytest.MonkeyPatch) -> None:
     token = "ghp_verysecrettoken123"
     monkeypatch.setenv("TEAM_TOKEN", token)
     url = "https://user:${TEAM_TOKEN}@localhost:1/team/x.git"
@@ -230,9 +233,7 @@ def test_tokens_never_reach_the_screen_or_a_report(
         ("check = 'x'\n", "lists none"),
     ],
 )
-def test_broken_fleet_file_is_refused_in_a_sentence(
-    remotes: Remotes, text: str, word: str
-) -> None:
+def test_broken_fleet_file_is_refused_in_a_sentence(remotes: Remotes, text: str, word: str) -> None:
     (remotes.folder / "fleet.toml").write_text(text)
     for command in (("status",), ("rollout", "--to", "v0.2.0")):
         said = remotes.fleet(command[0], remotes.folder / "fleet.toml", *command[1:])
