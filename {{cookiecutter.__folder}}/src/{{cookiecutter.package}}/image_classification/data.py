@@ -38,7 +38,7 @@ def split_of(name: str, val_share: float = 0.15, test_share: float = 0.15) -> Sp
     A random split would be drawn again by every process and change with the number of files, and
     then the test set holds images that the model was trained on.
     """
-    position = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+    position = split_hash(name)
     return "test" if position < test_share else "val" if position < test_share + val_share else "train"
 
 
@@ -62,6 +62,11 @@ def write_digits(root: Path) -> None:
     except OSError:
         if not root.is_dir():
             raise
+
+
+def split_hash(name: str) -> float:
+    """Return a number from 0 to 1 that `name` alone decides."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
 
 
 class ImageFolder:
@@ -99,9 +104,11 @@ class ImageFolderData(BaseDataModule):
         augment: Whether training images are changed at random.
         cache: Decode once into a memory-mapped file in data/.cache (3 x image_size² bytes an image).
         predict_root: Folder of images to predict, at any depth; the test split if null.
+        fold: Number from 0, and count of folds: that fold of train and val together is val; fit --folds sets it.
         batch_size: Images a step and device.
         num_workers: Processes that load data; null takes the CPUs that are free for it.
         pin_memory: Page-locked memory for faster copies to a GPU; null turns it on where there is one.
+        weighted_sampling: Draw training images so that all classes come equally often.
     """
 
     provides = ("class_names",)
@@ -113,13 +120,15 @@ class ImageFolderData(BaseDataModule):
         augment: bool = True,
         cache: bool = True,
         predict_root: str | None = None,
+        fold: tuple[int, int] | None = None,
         batch_size: int = 64,
         num_workers: int | None = None,
         pin_memory: bool | None = None,
+        weighted_sampling: bool = False,
     ) -> None:
-        super().__init__(batch_size, num_workers, pin_memory)
+        super().__init__(batch_size, num_workers, pin_memory, weighted_sampling)
         self.root, self.image_size = Path(root), image_size
-        self.augment, self.cache, self.predict_root = augment, cache, predict_root
+        self.augment, self.cache, self.predict_root, self.fold = augment, cache, predict_root, fold
 
     def prepare_data(self) -> None:
         """Write the demo's images, once. Your own data only has to lie in `root`."""
@@ -144,6 +153,18 @@ class ImageFolderData(BaseDataModule):
         return names
 
     def files(self, split: Split) -> list[tuple[str, int]]:
+        """Return (path, label) of every image of `split`, or with `fold` of its part of train and val."""
+        if self.fold is None or split == "test":
+            return self._files(split)
+        number, count = self.fold
+        if not 0 <= number < count:
+            raise UserError(f"data.fold must be a number from 0 and a larger count, such as [0, 5], but is {self.fold}.")
+        # Dealt out like cards, class by class, in an order that has nothing to do with that of the names.
+        both = sorted(self._files("train") + self._files("val"), key=lambda x: (x[1], split_hash(Path(x[0]).name)))
+        starts = [next(i for i, one in enumerate(both) if one[1] == label) for label in range(len(self.class_names))]
+        return [x for i, x in enumerate(both) if ((i - starts[x[1]]) % count == number) == (split == "val")]
+
+    def _files(self, split: Split) -> list[tuple[str, int]]:
         """Return (path, label) of every image of `split`, ordered by class and name.
 
         Raises:

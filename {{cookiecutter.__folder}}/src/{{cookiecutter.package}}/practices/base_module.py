@@ -1,4 +1,4 @@
-"""What every task's module shares: optimizer, schedule, compilation, and a checkpoint that must fit."""
+"""What every task's module shares: optimizer, schedule, finite numbers, memory, a checkpoint that must fit."""
 
 from typing import Any, ClassVar
 
@@ -6,9 +6,13 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
 
+from .efficiency import checkpoint_blocks
 from .errors import UserError
-from .schedules import warmup_cosine
+from .numerics import FiniteCheck
+from .schedules import Schedule, make_schedule
 
 
 class BaseModule(LightningModule):
@@ -17,7 +21,9 @@ class BaseModule(LightningModule):
     Args:
         learning_rate: Peak of the learning rate.
         weight_decay: AdamW's, on weights alone: biases and normalisations are too few to overfit.
-        warmup_share: Share of all steps in which the learning rate rises from zero.
+        schedule: How the learning rate goes on from there; plateau follows the monitored metric.
+        warmup_share: Share of all steps in which the learning rate rises (warmup_cosine, one_cycle).
+        gradient_checkpointing: Compute activations again in backward instead of keeping them.
         compile_network: Compile on the first step; pays only when training is long enough to notice.
     """
 
@@ -31,12 +37,17 @@ class BaseModule(LightningModule):
         self,
         learning_rate: float = 3e-3,
         weight_decay: float = 0.01,
+        schedule: Schedule = "warmup_cosine",
         warmup_share: float = 0.05,
+        gradient_checkpointing: bool = False,
         compile_network: bool = False,
     ) -> None:
         super().__init__()
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
-        self.warmup_share, self.compile_network = warmup_share, compile_network
+        self.schedule: Schedule = schedule
+        self.warmup_share = warmup_share
+        self.gradient_checkpointing, self.compile_network = gradient_checkpointing, compile_network
+        self.finite_check = FiniteCheck()
 
     def example_inputs(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Return the arguments of `forward`, by name, that `batch` holds; the export traces with them."""
@@ -44,11 +55,37 @@ class BaseModule(LightningModule):
 
     def configure_model(self) -> None:
         """Compile in place: torch.compile(network) would wrap it and rename every key of a checkpoint."""
+        if self.gradient_checkpointing and not checkpoint_blocks(self.network):
+            raise UserError("model.gradient_checkpointing finds no Sequential or ModuleList in the network; use false.")
         if self.compile_network:
             self.network.compile()
 
+    def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Know whose samples they are, should the loss not be finite."""
+        self.finite_check.batch = batch
+
+    def on_before_backward(self, loss: Tensor) -> None:
+        """Remember the loss; whether it is finite is asked once a step, with the gradients."""
+        self.finite_check.remember(loss)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip as trainer.gradient_clip_val says, but never a gradient that is not finite: clipped, all are NaN."""
+        parameters = [p for p in self.parameters() if p.grad is not None]
+        norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+        self.finite_check.look(self, norm)
+        if gradient_clip_val and gradient_clip_algorithm == "value":
+            clip_grad_value_(parameters, gradient_clip_val)
+        elif gradient_clip_val:
+            clip_grads_with_norm_(parameters, gradient_clip_val, norm)
+        self.log("train/gradient_norm", norm)
+
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return AdamW over what is trained, and warmup then cosine per step.
+        """Return AdamW over what is trained, and the schedule.
 
         Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
         """
@@ -60,9 +97,8 @@ class BaseModule(LightningModule):
         # One kernel for all parameters; but it unscales gradients itself, which float16 clipping forbids.
         fused = self.device.type in ("cpu", "cuda") and self.trainer.precision != "16-mixed"
         optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
-        total_steps = int(self.trainer.estimated_stepping_batches)
-        schedule = warmup_cosine(optimizer, round(self.warmup_share * total_steps), total_steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        schedule = make_schedule(self.schedule, optimizer, self.warmup_share, self.trainer)
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse weights of another network by name, before any is copied.

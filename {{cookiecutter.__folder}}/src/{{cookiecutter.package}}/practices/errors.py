@@ -18,6 +18,12 @@ def explain(error: BaseException) -> str | None:
         return _shorten(text)
     if type(error).__name__ == "MisconfigurationException":  # Lightning's, named so that torch need not be imported
         return " ".join(text.split())
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; in the order of what costs least
+        return (
+            "the GPU's memory is full; halve data.batch_size and double trainer.accumulate_grad_batches (the same "
+            "effective batch), then try trainer.precision bf16-mixed, model.gradient_checkpointing true, or smaller "
+            f"inputs; configs/profile.yaml shows what is used ({text.splitlines()[0] if text else 'CUDA'})."
+        )
     if isinstance(error, PermissionError):
         return f"{error.filename} may not be read or written; change its permissions or choose another folder."
     if isinstance(error, OSError) and error.errno == 28:

@@ -7,7 +7,7 @@ sample, and two runs with one seed see the same data.
 
 import os
 import random
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -65,11 +65,12 @@ class EpochSampler(DistributedSampler[Key]):
             return -(-size // self.num_replicas)
         return len(range(self.rank, size, self.num_replicas))
 
-    def _indices(self) -> list[int]:
+    def _order(self) -> list[int]:
+        """Return the epoch's order over all ranks; while training a multiple of their number."""
         size = len(self.dataset)  # type: ignore[arg-type]
         order = list(range(size))
         if self.train:
-            generator = torch.Generator().manual_seed(_mix(self.seed, self.epoch))
+            generator = torch.Generator().manual_seed(mix(self.seed, self.epoch))
             # Every rank makes the one draw of all and takes its part: a seed of its own would draw doubles.
             order = (
                 torch.randperm(size, generator=generator)
@@ -77,13 +78,13 @@ class EpochSampler(DistributedSampler[Key]):
                 else torch.multinomial(self.weights, size, replacement=True, generator=generator)
             ).tolist()
             order += order[: -size % self.num_replicas]
-        return order[self.rank :: self.num_replicas]
+        return order
 
     def __iter__(self) -> Iterator[Key]:  # type: ignore[override]
         """Yield this rank's keys."""
         epoch = self.epoch if self.train else 0
         seen = self.start[1] if self.train and epoch == self.start[0] else 0
-        return iter([(epoch, index) for index in self._indices()[seen:]])
+        return iter([(epoch, index) for index in self._order()[self.rank :: self.num_replicas][seen:]])
 
 
 class SeededDataset(Dataset[dict[str, Any]]):
@@ -102,7 +103,7 @@ class SeededDataset(Dataset[dict[str, Any]]):
         epoch, index = (0, key) if isinstance(key, int) else key
         # In the training process the model's own draws (dropout) must not be disturbed.
         states = get_states() if get_worker_info() is None else None
-        _set_seeds(_mix(self.seed, epoch, index))
+        _set_seeds(mix(self.seed, epoch, index))
         try:
             return self.data[index]
         finally:
@@ -110,7 +111,7 @@ class SeededDataset(Dataset[dict[str, Any]]):
                 set_states(states)
 
 
-def _mix(*numbers: int) -> int:
+def mix(*numbers: int) -> int:
     """Return a 32-bit seed in which every number counts and neighbours are unrelated."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
@@ -148,6 +149,8 @@ class BaseDataModule(LightningDataModule):
     provides: ClassVar[tuple[str, ...]] = ()
     # Those of them that are learnt from the training split: the module's own win over what data now says.
     fitted: ClassVar[tuple[str, ...]] = ()
+    # Makes a batch of samples; null stacks them, which needs equal shapes.
+    collate: Callable[[Sequence[dict[str, Any]]], dict[str, Any]] | None = None
 
     def __init__(
         self,
@@ -187,6 +190,10 @@ class BaseDataModule(LightningDataModule):
         """Return the module's value of one of `provides`, or without a module the data's."""
         return self.facts[name] if name in self.facts else getattr(self, name)
 
+    def make_sampler(self, data: MapDataset, **arguments: Any) -> EpochSampler:
+        """Return the order in which `data` is loaded; `arguments` are the sampler's."""
+        return EpochSampler(data, **arguments)
+
     def dataset(self, split: Split) -> MapDataset:
         """Return the dataset of `split`, made once."""
         if split not in self._datasets:
@@ -206,7 +213,7 @@ class BaseDataModule(LightningDataModule):
         train = split == "train"
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         weights = self.sample_weights() if train and self.weighted_sampling else None
-        sampler = EpochSampler(data, train=train, seed=seed, rank=rank, world_size=world_size, weights=weights)
+        sampler = self.make_sampler(data, train=train, seed=seed, rank=rank, world_size=world_size, weights=weights)
         if train:  # before the first iterator, which fetches ahead
             sampler.start = (self.position[0], self.position[1] * self.batch_size)
             sampler.set_epoch(self.position[0])
@@ -214,6 +221,7 @@ class BaseDataModule(LightningDataModule):
             SeededDataset(data, seed),
             batch_size=self.batch_size,
             sampler=sampler,
+            collate_fn=self.collate,
             num_workers=self.num_workers,
             # Workers that live on, and fetch ahead, keep an epoch's start from waiting for the first batch.
             persistent_workers=self.num_workers > 0,

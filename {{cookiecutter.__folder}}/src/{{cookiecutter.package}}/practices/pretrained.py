@@ -1,32 +1,63 @@
 """Start from weights that were trained on something else, and say which of them were taken."""
 
+import pickle
 from collections.abc import Mapping
+from pathlib import Path
 
+import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
 from .errors import UserError
 
 
-def load_pretrained(network: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """Load `weights` into `network` except into its head, and return the names left as they were.
-
-    The head is what follows the last layer whose shape agrees: its outputs are one's own classes.
-    `strict=False` alone would not do, as it skips misspelt names in silence and still fails on shapes.
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """Return the state_dict in the file `path`, without running code that a stranger put into it.
 
     Raises:
-        UserError: A weight other than the head's is missing or of another shape.
+        UserError: The file is missing, or holds anything but tensors by name.
     """
-    own = network.state_dict()
-    differing = [k for k in own if k not in weights or own[k].shape != weights[k].shape]
-    head = _head(network)
-    wrong = [key for key in differing if not key.startswith(f"{head}.")]
-    if wrong:
-        raise UserError(f"the pretrained weights do not fit the network at {', '.join(wrong[:3])}; choose others.")
-    taken = {key: value for key, value in weights.items() if key in own and key not in differing}
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise UserError(f"the weights {path} do not exist; give a file that is there.") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = "holds more than tensors, or is damaged"
+        raise UserError(f"{path} {reason}; write it with torch.save(network.state_dict(), path).") from error
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise UserError(f"{path} is no state_dict; write it with torch.save(network.state_dict(), path).")
+    return content
+
+
+def load_pretrained(network: nn.Module, weights: Mapping[str, Tensor], parameters_only: bool = False) -> list[str]:
+    """Load `weights` into `network` except into its head, and return the names left as they were.
+
+    The head is the last layer: its outputs are one's own classes. `strict=False` alone would not do, as
+    it skips misspelt names in silence and still fails on shapes. With `parameters_only`, running
+    statistics stay too: told by `named_parameters`, as only there they are not listed.
+
+    Raises:
+        UserError: A weight other than the head's is missing, unknown, or of another shape.
+    """
+    own, head = network.state_dict(), f"{_head(network)}."
+    # Older files lack this counter, which no result depends on.
+    names = [key for key in own if key in weights or not key.endswith("num_batches_tracked")]
+    differing = [key for key in names if key not in weights or own[key].shape != weights[key].shape]
+    faults = [_fault(key, own, weights) for key in differing if not key.startswith(head)]
+    faults += [f"{key} is unknown here" for key in weights if key not in own and not key.startswith(head)]
+    if faults:
+        raise UserError(f"the pretrained weights do not fit the network: {'; '.join(faults[:3])}; choose others.")
+    wanted = dict(network.named_parameters()) if parameters_only else own
+    taken = {key: value for key, value in weights.items() if key in wanted and key not in differing}
     network.load_state_dict(taken, strict=False)
     rank_zero_info(f"Pretrained: {len(taken)} of {len(own)} tensors taken; new: {', '.join(differing) or 'none'}")
     return differing
+
+
+def _fault(key: str, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+    if key not in weights:
+        return f"{key} is missing"
+    return f"{key} is {tuple(weights[key].shape)} there and {tuple(own[key].shape)} here"
 
 
 def _head(network: nn.Module) -> str:
