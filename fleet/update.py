@@ -46,6 +46,11 @@ def open_source(state: State) -> Iterator[Source]:
         yield Source(open_template(state.template, state.directory), renderer)
 
 
+def name_of(project: Path) -> str:
+    """Return how a project is named in a report: as it was given, or by its folder."""
+    return str(project) if project.name else project.resolve().name
+
+
 def version_name(template: Template, commit: str) -> str:
     """Return a commit's tag, or its short id."""
     return template.tag_of(commit) or commit[:10]
@@ -72,15 +77,13 @@ def check(project: Path, source: Source | None = None) -> Report:
     state = load_state(project)
     template = source.template if source else open_template(state.template, state.directory)
     target = target_of(template, state, None)
-    report = Report(str(project), notes=list(template.notes))
+    report = Report(name_of(project), notes=list(template.notes))
     report.before, report.after = (version_name(template, c) for c in (state.commit, target))
     report.behind_by = len([t for t in template.passed(state.commit, target) if is_release(t)])
     report.status = "behind" if target != state.commit else "current"
-    report.message = f"{project} is at {report.before}, the newest version."
+    report.message = f"{report.project} is at {report.before}, the newest version."
     if report.status == "behind":
-        report.message = (
-            f"{project} is at {report.before}, {report.behind_by} version(s) behind {report.after}: run `fleet update`."
-        )
+        report.message = f"{report.project} is at {report.before}, {report.behind_by} version(s) behind {report.after}: run `fleet update`."
     return report
 
 
@@ -116,7 +119,7 @@ def abort(project: Path) -> Report:
         if not journal or not (work.dirty() or work.unmerged() or journal.branch):
             raise FleetError(f"{project} holds no update that waits to be committed: there is nothing to undo.")
         aside = work.restore(journal)
-    report = Report(str(project), "aborted", message=f"The update of {project} was undone.")
+    report = Report(name_of(project), "aborted", message=f"The update of {name_of(project)} was undone.")
     report.notes = [f"Your {path} was set aside as {work.folder / 'aside' / path}." for path in aside]
     return report
 
@@ -164,10 +167,10 @@ class Update:
         """Render, merge, and bring the result into the working tree."""
         template, state = self.source.template, self.state
         target = target_of(template, state, self.options.to)
-        report = Report(str(self.project), notes=[*self.notes, *template.notes])
+        report = Report(name_of(self.project), notes=[*self.notes, *template.notes])
         report.before, report.after = (version_name(template, c) for c in (state.commit, target))
         if target == state.commit and not self.options.set:
-            report.message = f"{self.project} is at {report.before} already; nothing to do."
+            report.message = f"{report.project} is at {report.before} already; nothing to do."
             return report
         migration = self.migrate(target, report.after)
         old, new = self.render(target, migration)
@@ -232,9 +235,9 @@ class Update:
         report.conflicts = {p: merged.kinds.get(p, "conflict") for p in sorted(merged.conflicts)}
         report.kept_deletions = sorted({*merged.kept_deletions, *sides.kept_deletions})
         report.status = "conflicts" if merged.conflicts else "merged"
-        would, done = ("would be", "would be") if self.options.dry_run else ("was", "are")
-        report.message = f"{self.project} {would} updated from {report.before} to {report.after}"
-        report.message += f"; {len(report.merged)} file(s) {done} merged"
+        would = "would be" if self.options.dry_run else "was"
+        report.message = f"{report.project} {would} updated from {report.before} to {report.after}"
+        report.message += f"; {len(report.merged)} file(s) merged"
         if merged.conflicts:
             report.message += (
                 f", {len(merged.conflicts)} with conflicts: resolve them, `git add`, `git commit`; "

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fleet.cli import main
-from fleet_helpers import Project, Template, project_of
+from fleet_helpers import Project, Run, Said, Template, project_of
 
 
 @pytest.fixture(autouse=True)
@@ -27,17 +26,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "COOKIECUTTER_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     return folder
-
-
-@dataclass
-class Said:
-    """What a run of the command line returned and printed."""
-
-    code: int
-    text: str
-
-
-Run = Callable[..., Said]
 
 
 @pytest.fixture

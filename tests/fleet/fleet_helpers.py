@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -191,6 +192,18 @@ class Project:
         }
         index = git(self.folder, "ls-files", "-s")
         return {**files, "index": index, "head": git(self.folder, "rev-parse", "HEAD")}
+
+
+@dataclass
+class Said:
+    """What a run of the command line returned and printed."""
+
+    code: int
+    text: str
+
+
+Run = Callable[..., Said]
+Make = Callable[..., Project]
 
 
 def project_of(template: Template, output: Path, tag: str, **answers: str) -> Project:

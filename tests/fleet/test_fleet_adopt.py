@@ -3,15 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fleet_helpers import Project, Template, git, lines
-
-from conftest import Run
-
-Make = Callable[..., Project]
+from fleet_helpers import Make, Project, Run, Template, git, lines
 
 
 @pytest.fixture

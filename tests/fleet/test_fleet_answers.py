@@ -1,13 +1,8 @@
 """Answers are carried, migrated or refused, never reset in silence; files of the user's stay theirs."""
 
-from collections.abc import Callable
-
 import pytest
-from fleet_helpers import Project, Template, lines
+from fleet_helpers import Make, Project, Run, Template, lines
 
-from conftest import Run
-
-Make = Callable[..., Project]
 ANSWER = "{{ cookiecutter.%s }}\n"
 
 

@@ -1,13 +1,7 @@
 """The user edits, deletes, renames or moves; the template changes too: nothing is silently lost."""
 
-from collections.abc import Callable
-
 import pytest
-from fleet_helpers import HOOK, MARKERS, Project, Template, git, lines
-
-from conftest import Run
-
-Make = Callable[..., Project]
+from fleet_helpers import HOOK, MARKERS, Make, Run, Template, git, lines
 
 
 def test_untouched_project_gets_every_change(template: Template, make: Make, fleet: Run) -> None:

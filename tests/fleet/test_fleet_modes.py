@@ -5,15 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fleet_helpers import ROOT, Project, Template, git, lines, write
-
-from conftest import Run
-
-Make = Callable[..., Project]
+from fleet_helpers import ROOT, Make, Project, Run, Template, git, lines, write
 
 
 @pytest.fixture

@@ -2,15 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fleet_helpers import Project, Template, git, lines, project_of, write
-
-from conftest import Run
-
-Make = Callable[..., Project]
+from fleet_helpers import Make, Project, Run, Template, git, lines, project_of, write
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_helpers import Project, Template, git, lines, project_of, write
-
-from conftest import Run, Said
+from fleet_helpers import Project, Run, Said, Template, git, lines, project_of, write
 
 MAKEFILE = (
     "setup:\n\t@true\ncheck:\n\t@grep -q good state.txt || { echo check says no; exit 1; }\ntest-fast:\n\t@true\n"
