@@ -36,6 +36,7 @@ IN_STEPS = {
     "item": "it waits for the device at every step; give self.log the tensor",
 }
 HOOKS = ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook")
+REDUCTIONS = r"sum|mean|std|var|norm|(arg)?max|(arg)?min|a(max|min)|median|logsumexp|prod"
 SWITCHES = r"torch\.backends\.cudnn\.(benchmark|deterministic)"
 
 
@@ -77,6 +78,8 @@ def _look(tree: ast.AST, names: dict[str, str]) -> Iterator[tuple[ast.expr | ast
                 yield node, "the hook can never be removed; keep what register returns and call its remove()"
         elif isinstance(node, ast.Assign):
             yield from _assignment(node, names, modules)
+        elif isinstance(node, ast.BinOp) and (_reduces(node.left, node.right) or _reduces(node.right, node.left)):
+            yield node, "without keepdim=True the result is broadcast along another dimension; add it"
         elif isinstance(node, ast.FunctionDef):
             yield from _expanded(node)
             if re.fullmatch(r"forward|_?(training|validation|test|shared|common)?_step", node.name):
@@ -88,6 +91,19 @@ def _look(tree: ast.AST, names: dict[str, str]) -> Iterator[tuple[ast.expr | ast
                     if isinstance(call, ast.Call)
                     and (_attribute(call) == "numpy" or _dotted(call.func, names).startswith("numpy."))
                 )
+
+
+def _reduces(whole: ast.expr, part: ast.expr) -> bool:
+    """Return whether `part` is `whole` reduced over a dimension that it then lacks: x - x.mean(1)."""
+    while isinstance(part, ast.Attribute | ast.Subscript):
+        part = part.value  # x.max(1).values, x.max(1)[0]
+    if not isinstance(part, ast.Call) or not re.fullmatch(REDUCTIONS, _attribute(part)):
+        return False
+    keywords = {keyword.arg: keyword.value for keyword in part.keywords}
+    dimension = keywords.get("dim", part.args[0] if part.args else None)
+    first = isinstance(dimension, ast.Constant) and dimension.value == 0  # broadcasts as it was meant
+    same = ast.unparse(part.func.value) == ast.unparse(whole)
+    return same and dimension is not None and not first and "keepdim" not in keywords
 
 
 def _attribute(call: ast.Call) -> str:
@@ -185,6 +201,8 @@ FAULTS = {
     "x = x.to('cuda:0')": "self.device",
     "m = m.half()": "trainer.precision",
     "y = x.transpose(0, 1).view(4, 3)": "reshape",
+    "y = x - x.max(1).values": "keepdim=True",
+    "y = x / x.norm(dim=-1)": "keepdim=True",
     "y = F.dropout(x, 0.5)": "training=self.training",
     "y = x.squeeze()": "squeeze(1)",
     "y = torch.squeeze(x)": "squeeze(1)",
@@ -209,6 +227,7 @@ class A(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x.expand(4, 3).clone()
         y[0] = torch.tensor(1.0)
+        y = (y - y.mean(0)) / y.std(1, keepdim=True) * y.sum()
         x = F.dropout(x, training=self.training).squeeze(1).reshape(3, 4)
         return x.view(4)  # allowed: contiguous by construction
 """

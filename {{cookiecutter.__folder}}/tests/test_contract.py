@@ -1,7 +1,12 @@
 """What must hold for whatever data and module configs/default.yaml names, yours included."""
 
+import pickle
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -56,10 +61,92 @@ def test_a_sample_is_the_same_each_time_it_is_asked_for(cli):
         assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_samples_are_tensors_in_a_dataset_that_workers_get_cheaply(cli):
+    for split in ("train", "val"):
+        loader = cli.datamodule.loader(split)
+        arrays = [name for name, value in loader.dataset[0, 0].items() if isinstance(value, np.ndarray)]
+        assert not arrays, f"{arrays} of a sample are NumPy; return tensors, which are stacked without another copy"
+        lists = list(long_lists(loader.dataset.data, max(100, len(loader.dataset)), "dataset"))
+        assert not lists, f"{lists} are long Python lists, copied item by item into every worker; keep arrays"
+        try:
+            pickle.dumps((loader.dataset, loader.sampler, loader.collate_fn))
+        except Exception as error:
+            pytest.fail(f"a worker cannot be given the {split} dataset ({error}); use no lambda, closure or open file")
+
+
+def long_lists(thing: Any, size: int, where: str, depth: int = 3) -> Iterator[str]:
+    if isinstance(thing, list | tuple | dict | set) and len(thing) >= size:
+        yield where
+    elif depth and hasattr(thing, "__dict__"):
+        for name, value in vars(thing).items():
+            yield from long_lists(value, size, f"{where}.{name}", depth - 1)
+
+
+def test_inputs_that_vary_in_size_are_padded_to_few_sizes(cli):
+    sizes: dict[tuple[str, int], set[int]] = {}
+    for batch in islice(cli.datamodule.loader("train"), 8):
+        for name, value in cli.model.example_inputs(batch).items():
+            for dimension, size in enumerate(value.shape[1:], 1):
+                sizes.setdefault((name, dimension), set()).add(size)
+    odd = {key: found for key, found in sizes.items() if len(found) > 1 and any(size % 8 for size in found)}
+    assert not odd, f"memory is fragmented by many sizes {odd}; pad them to a multiple of 8, 16 or 32"
+
+
+def test_every_tensor_is_made_on_the_models_device(cli):
+    """The meta device stands for a GPU: what is made on the CPU inside forward cannot be combined with it."""
+    inputs = {name: value.to("meta") for name, value in cli.model.example_inputs(cli.datamodule.sample_batch()).items()}
+    try:
+        output = cli.model.to("meta")(**inputs)
+    except (NotImplementedError, RuntimeError) as error:
+        if "meta tensor" in str(error):  # values are looked at, which this device has none of
+            pytest.skip(str(error))
+        pytest.fail(f"forward makes a tensor on another device ({error}); use register_buffer or device=self.device")
+    assert output.device.type == "meta", "forward moves its output to the CPU; Lightning does that where it is needed"
+
+
+def test_no_weight_is_shared_by_accident(cli):
+    names: dict[int, list[str]] = {}
+    for name, parameter in cli.model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    shared = [same for same in names.values() if len(same) > 1]
+    meant = getattr(cli.model, "shared_weights", [])
+    assert shared == meant, "a layer is used twice; make two, or say so in the module: shared_weights = [[name, name]]"
+
+
+def test_no_step_keeps_a_graph(cli):
+    loss = cli.model.training_step(next(iter(cli.datamodule.loader("train"))), 0)
+    assert loss.grad_fn is not None
+    kept = [name for name, value in held(cli.model) if value.grad_fn is not None]
+    assert not kept, f"{kept} keep the graph of every step until memory is full; keep .detach() of it"
+
+
+def held(module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, layer in module.named_modules():
+        for attribute, value in vars(layer).items():
+            many = value.values() if isinstance(value, dict) else value
+            values = many if isinstance(value, dict | list | tuple) else [value]
+            yield from ((f"{name}.{attribute}", one) for one in values if isinstance(one, Tensor))
+
+
+def test_outputs_of_one_sample_do_not_depend_on_the_others(cli):
+    inputs = cli.model.example_inputs(next(iter(cli.datamodule.loader("val"))))
+    cli.model.eval()
+    with torch.no_grad():
+        # As many samples as outputs: a reduction without keepdim is then broadcast the wrong way, and nothing fails.
+        count = min([32, *cli.model(**inputs).shape[1:2]])
+        square = {name: value[:count] for name, value in inputs.items()}
+        together = cli.model(**square)
+        alone = [cli.model(**{name: value[i : i + 1] for name, value in square.items()}) for i in range(len(together))]
+    message = "outputs change with the other samples of the batch; does a reduction over features lack keepdim=True?"
+    assert torch.allclose(together, torch.cat(alone), rtol=1e-4, atol=1e-4), message
+
+
 def test_every_trainable_parameter_gets_a_gradient(cli):
     batch = next(iter(cli.datamodule.loader("train")))
     cli.model.train()
-    cli.model.training_step(batch, 0).backward()
+    loss = cli.model.training_step(batch, 0)
+    assert loss.requires_grad, "the loss depends on no parameter that is trained: all are frozen, or it was detached"
+    loss.backward()
     unused = [name for name, p in cli.model.named_parameters() if p.requires_grad and p.grad is None]
     frozen = [name for name, p in cli.model.named_parameters() if not p.requires_grad and p.grad is not None]
     assert not unused, f"these parameters never learn (and DDP fails on them): {unused}"
@@ -85,6 +172,10 @@ def test_a_step_of_training_changes_the_weights_and_stays_finite(build):
     after = dict(cli.model.named_parameters())
     assert all(after[name].isfinite().all() for name in before)
     assert any(not torch.equal(after[name], value) for name, value in before.items())
+    groups = [group for optimizer in cli.trainer.optimizers for group in optimizer.param_groups]
+    trained = {id(p) for group in groups for p in group["params"]}
+    idle = [name for name, p in after.items() if p.grad is not None and id(p) not in trained]
+    assert not idle, f"{idle} get a gradient but are in no optimizer; use torch.no_grad() or detach() for them"
 
 
 def test_a_few_batches_are_learnt_by_heart(build):
