@@ -1,6 +1,7 @@
 """The commands as they are typed: what they leave behind, and what they say of mistakes."""
 
 import csv
+import importlib
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from conftest import SHORT
+from conftest import PACKAGE, SHORT
 from {{ cookiecutter.package }}.cli import main
 
 LATEST = Path("runs/latest")
@@ -192,6 +193,14 @@ def test_help_and_todo_start_without_torch(command):
         assert result.returncode == 0
         assert not re.search(r"\| +(torch|lightning)\b", result.stderr), "these must start at once"
         assert result.stdout
+
+
+def test_a_worker_that_imports_the_main_module_starts_nothing():
+    """As it does where workers are spawned, and on other ranks."""
+    try:
+        importlib.import_module(f"{PACKAGE}.__main__")
+    except SystemExit as end:
+        pytest.fail(f"a command was run: {end}")
 
 
 RANK_REPORT = """

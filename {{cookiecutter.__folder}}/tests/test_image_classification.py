@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 import yaml
@@ -39,6 +40,8 @@ def test_ones_own_folder_is_one_flag(photos: Path):
     main(["fit", *PLAIN, f"--data.root={photos}", "--trainer.max_epochs=1"])
     config = yaml.safe_load((LATEST / "config.yaml").read_text())
     assert config["model"]["init_args"]["class_names"] == ["Füchse", "red deer"]
+    (exported,) = onnxruntime.InferenceSession(LATEST / "model.onnx").get_inputs()
+    assert exported.shape == ["batch", 3, 32, 32], "a fixed size is optimised better"
     main(["predict", f"--data.predict_root={photos / 'red deer'}"])
     assert len((LATEST / "predictions.csv").read_text(encoding="utf-8").splitlines()) == 41
 
@@ -81,6 +84,7 @@ def test_images_become_rgb_squares_without_distortion(tmp_path: Path):
 def test_the_cache_gives_what_decoding_gives_and_notices_changes(photos: Path):
     cached, decoded = (ImageFolderData(root=str(photos), cache=cache).dataset("val") for cache in (True, False))
     assert all(torch.equal(cached[i]["image"], decoded[i]["image"]) for i in range(len(decoded)))
+    assert isinstance(getattr(cached.reader, "_images", None), np.memmap), "all workers and ranks share one file"
     path = Path(decoded[0]["path"])
     Image.new("RGB", (40, 40), "white").save(path)
     os.utime(path, ns=(1, 1))
@@ -141,6 +145,13 @@ def test_logged_metrics_are_those_of_all_samples_of_their_split(build):
         hit = ((logits.argmax(1) == label) & (labels == label)).sum().item()
         scores.append(2 * hit / max(1, (logits.argmax(1) == label).sum().item() + (labels == label).sum().item()))
     assert logged["val/macro_f1"] == pytest.approx(float(np.mean(scores)), rel=1e-4)
+
+
+def test_the_network_sees_what_the_models_own_mean_and_deviation_make_of_an_image(build):
+    model, seen = build("--model.mean=[0.5, 0.4, 0.3]", "--model.std=[0.5, 0.2, 0.1]").model, []
+    model.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(torch.ones(1, 3, 32, 32))
+    assert seen[0][0, :, 0, 0].tolist() == pytest.approx([1.0, 3.0, 7.0])
 
 
 def test_training_and_validation_metrics_do_not_mix(build):

@@ -2,6 +2,7 @@
 
 import os
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,3 +142,9 @@ def test_ranks_share_an_epoch_without_overlap_and_shuffle_it_anew(ranks: int):
 def test_evaluation_on_many_ranks_repeats_no_sample():
     samplers = [EpochSampler(range(5), train=False, seed=1, rank=r, world_size=2) for r in range(2)]
     assert sorted(index for sampler in samplers for _, index in sampler) == list(range(5))
+
+
+def test_a_rank_is_what_the_launcher_says():
+    data = Data(num_workers=0)
+    data.trainer = SimpleNamespace(global_rank=1, world_size=2)
+    assert torch.cat([batch["index"] for batch in data.loader("val")]).tolist() == list(range(1, 100, 2))
