@@ -186,5 +186,5 @@ def _fetch(git: Git, url: str) -> list[str]:
                 f"The template {url} could not be fetched, and no copy of it is in the cache ({error}): "
                 "check the address, your access and the connection."
             ) from error
-        return [f"The template {mask(url)} could not be fetched; its copy in the cache was used."]
+        return [f"The template {mask(url)} could not be fetched; its copy in the cache was used ({error})."]
     return []

@@ -81,9 +81,10 @@ def check(project: Path, source: Source | None = None) -> Report:
     report.before, report.after = (version_name(template, c) for c in (state.commit, target))
     report.behind_by = len([t for t in template.passed(state.commit, target) if is_release(t)])
     report.status = "behind" if target != state.commit else "current"
-    report.message = f"{report.project} is at {report.before}, the newest version."
+    where = f"{report.project} is at {report.before}"
+    report.message = f"{where}, the newest version."
     if report.status == "behind":
-        report.message = f"{report.project} is at {report.before}, {report.behind_by} version(s) behind {report.after}: run `fleet update`."
+        report.message = f"{where}, {report.behind_by} version(s) behind {report.after}: run `fleet update`."
     return report
 
 
