@@ -13,12 +13,12 @@ from pathlib import Path
 from .practices.errors import UserError
 
 RUNS = Path("runs")
-_SHARED = "LIGHTNING_RUN_FOLDER"
+SHARED = "LIGHTNING_RUN_FOLDER"
 
 
 def new_run() -> Path:
     """Return this run's new folder under runs/, the same one on every rank."""
-    if shared := os.environ.get(_SHARED):
+    if shared := os.environ.get(SHARED):
         return Path(shared)  # Lightning started this process for another rank
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return Path(_from_rank_zero(lambda: str(_create())))
@@ -47,7 +47,7 @@ def _from_rank_zero(choose: Callable[[], str]) -> str:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    key = f"{_SHARED}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    key = f"{SHARED}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if os.environ["RANK"] == "0":
         store.set(key, choose())
     return str(store.get(key), "utf-8")
@@ -56,11 +56,11 @@ def _from_rank_zero(choose: Callable[[], str]) -> str:
 @contextmanager
 def shared_with_children(run: Path) -> Iterator[None]:
     """Hand `run` on to the processes that Lightning starts for other ranks."""
-    os.environ[_SHARED] = str(run)
+    os.environ[SHARED] = str(run)
     try:
         yield
     finally:
-        del os.environ[_SHARED]
+        del os.environ[SHARED]
 
 
 def point_latest_at(run: Path) -> None:

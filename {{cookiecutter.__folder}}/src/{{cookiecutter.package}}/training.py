@@ -9,11 +9,14 @@ import argparse
 import csv
 import json
 import logging
+import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningCLI
@@ -26,7 +29,10 @@ from .practices.export import export_onnx
 from .practices.hardware import choose_precision, uses_gpu
 from .practices.loaders import BaseDataModule
 from .practices.loggers import MetricsCsv, closing_loggers, place
-from .practices.resume import AtomicCheckpointIO
+from .practices.resume import EXIT_STOPPED, AtomicCheckpointIO, Stopped
+from .record import RunRecord, fingerprint, save_changes, surroundings
+from .repeat import repeat
+from .resuming import check_resume
 from .runs import find_checkpoint, find_run, new_run, point_latest_at, shared_with_children, unused
 
 DEFAULT = Path("configs/default.yaml")
@@ -130,35 +136,55 @@ OWN_OPTIONS = {
     "--resume": "go on with a run that was stopped: latest, or its folder",
     "--run": "the run whose best checkpoint is used: latest (default), or its folder",
     "--output": "the file to write; default in the run's folder",
+    "--new_wandb_run": "true: the resumed run gets a W&B run of its own",
+    "--repeat": "train this many times, each with the next seed; ends with mean and spread",
+    "--folds": "train this many times, each with another fold of train and val held out",
 }
 
 
 def fit(arguments: Sequence[str]) -> None:
     """Train into a new run folder, or go on in an old one, then export the best checkpoint."""
     _quieten()
-    options, rest = _split(arguments, "--resume")
-    start = None
-    if options.resume:
-        old = find_run(options.resume)
-        start = find_checkpoint(old, "last")
-        cli = TrainingCLI(rest, old / "config.yaml", lambda: old)
-    else:
-        cli = TrainingCLI(rest, DEFAULT, new_run)
+    options, rest = _split(arguments, "--resume", "--new_wandb_run", "--repeat", "--folds")
+    if options.repeat or options.folds:
+        repeat(options, rest, DEFAULT)
+        return
+    old = find_run(options.resume) if options.resume else None
+    if old and options.new_wandb_run:
+        rest.append(f"--trainer.logger.init_args.id={old.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    cli = TrainingCLI(rest, old / "config.yaml" if old else DEFAULT, lambda: old or new_run())
     _require_same_facts(cli)
+    # With an example the summary shows what shape enters and leaves every layer.
+    cli.model.example_input_array = cli.model.example_inputs(cli.datamodule.sample_batch())
     if cli.run is None:  # fast_dev_run: every line of code once, nothing kept
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
         return
-    _begin(cli, cli.run)
-    with shared_with_children(cli.run), closing_loggers():
-        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=start, weights_only=True)
-    _finish(cli, cli.run)
+    config, data = yaml.safe_load(cli.parser.dump(cli.config, skip_unset=False)), fingerprint(cli.datamodule)
+    start, resume = check_resume(old, config, data, cli.trainer) if old else (None, None)
+    if resume and not start:
+        (cli.run / "metrics.csv").unlink(missing_ok=True)
+    record = _begin(cli, cli.run, {"config": config, "data": data, "seed": config["seed_everything"]}, resume)
+    monitor = cli.config.monitor
+    try:
+        with shared_with_children(cli.run), closing_loggers(), record.watching(monitor.metric, monitor.mode):
+            cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=start, weights_only=True)
+            _finish(cli, cli.run)
+    except Stopped as stop:
+        print(f"{cli.run} was {stop}; go on with: fit --resume {cli.run}", file=sys.stderr)
+        sys.exit(EXIT_STOPPED)
 
 
-@rank_zero_only
-def _begin(cli: TrainingCLI, run: Path) -> None:
-    """Write the whole configuration, defaults included, so that the run can be repeated from it."""
-    cli.parser.save(cli.config, run / "config.yaml", skip_unset=False, overwrite=True)
-    point_latest_at(run)
+def _begin(cli: TrainingCLI, run: Path, facts: dict[str, Any], resume: dict[str, Any] | None) -> RunRecord:
+    """Write the whole configuration, defaults included, so that the run can be repeated from it; open the record."""
+    record = RunRecord(run, surroundings() | facts, resume)
+    cli.trainer.callbacks.append(record)  # type: ignore[attr-defined]
+    if cli.trainer.is_global_zero:
+        temporary = run / ".config.tmp"  # replaced in one step: without its configuration no run can go on
+        cli.parser.save(cli.config, temporary, skip_unset=False, overwrite=True)
+        temporary.replace(run / "config.yaml")
+        save_changes(run)
+        point_latest_at(run)
+    return record
 
 
 @rank_zero_only
@@ -220,8 +246,9 @@ def predict(arguments: Sequence[str]) -> None:
     options, rest = _split(arguments, "--run", "--output")
     run = find_run(options.run or "latest")
     checkpoint = find_checkpoint(run, "best")
-    # On one device, so that the rows are complete and in order.
-    cli = TrainingCLI([*rest, "--trainer.devices=1", "--trainer.strategy=auto"], run / "config.yaml")
+    # On one device, so that the rows are complete and in order; what else is written goes into the run's folder.
+    fixed = ["--trainer.devices=1", "--trainer.strategy=auto", f"--trainer.default_root_dir={run}"]
+    cli = TrainingCLI([*rest, *fixed], run / "config.yaml")
     batches = cli.trainer.predict(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
     rows = [row for batch in batches or [] for row in batch]
     output = Path(options.output) if options.output else unused(run / "predictions.csv")

@@ -158,7 +158,7 @@ class ImageFolderData(BaseDataModule):
             return self._files(split)
         number, count = self.fold
         if not 0 <= number < count:
-            raise UserError(f"data.fold must be a number from 0 and a larger count, such as [0, 5], but is {self.fold}.")
+            raise UserError(f"data.fold must be a number from 0 and a larger count, as in [0, 5], but is {self.fold}.")
         # Dealt out like cards, class by class, in an order that has nothing to do with that of the names.
         both = sorted(self._files("train") + self._files("val"), key=lambda x: (x[1], split_hash(Path(x[0]).name)))
         starts = [next(i for i, one in enumerate(both) if one[1] == label) for label in range(len(self.class_names))]

@@ -99,7 +99,9 @@ def place(logger: Namespace | None, run: Path) -> None:
         return
     kind, options = logger.class_path.rsplit(".", 1)[-1], logger.init_args
     if kind == "WandbLogger":
-        options.save_dir, options.name, options.id = str(run), run.name, run.name
+        options.save_dir, options.name = str(run), run.name
+        if not (options.id or "").startswith(run.name):  # a resumed run keeps the W&B run that it was given
+            options.id = run.name
         options.offline = options.offline or must_be_offline(run)
     elif kind == "TensorBoardLogger":
         options.save_dir, options.name, options.version = str(run), "", "tensorboard"

@@ -54,7 +54,7 @@ class ExactResume(Callback):
     def __init__(self, folder: Path, every_n_train_steps: int | None = None) -> None:
         """Write to `folder`/last.ckpt."""
         self.path, self.every = folder / "last.ckpt", every_n_train_steps
-        self.done = self.longer = False
+        self.done = False
         self.signal: int | None = None
         self._loaded: dict[str, Any] = {}
 
@@ -76,14 +76,21 @@ class ExactResume(Callback):
         if trainer.world_size > 1:
             distributed.all_gather_object(ranks, own)
         position = (loop.epoch_progress.current.processed, loop.epoch_loop.batch_progress.current.ready)  # type: ignore[attr-defined]
-        rows = self.csv.rows if self.csv else 0
-        return {"done": self.done, "early": trainer.should_stop, "position": position, "rows": rows, "ranks": ranks}
+        return {
+            "done": self.done,
+            "early": trainer.should_stop,
+            "length": length(trainer),
+            "position": position,
+            "rows": self.csv.rows if self.csv else 0,
+            "ranks": ranks,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Tell the data where to go on, before its first iterator fetches ahead; cut metrics.csv back."""
         self._loaded = state_dict["ranks"][self.trainer.global_rank]
         self.done = state_dict["done"]
-        self.trainer.should_stop = self.done and state_dict["early"] and not self.longer
+        as_long = length(self.trainer) == state_dict["length"]
+        self.trainer.should_stop = self.done and state_dict["early"] and as_long
         epoch, batch = state_dict["position"]
         self.trainer.datamodule.position = (epoch, 0 if self.done else batch)  # type: ignore[attr-defined]
         if self.csv:
@@ -172,6 +179,12 @@ def begun_not_yet(progress: Any) -> Iterator[None]:
     for count in (progress.total, progress.current):
         count.ready += 1
     progress.is_last_batch = last
+
+
+def length(trainer: Trainer) -> tuple[int, int]:
+    """Return the epochs and steps that `trainer` is to train, -1 for no limit."""
+    epochs, steps = trainer.max_epochs, trainer.max_steps
+    return (1000 if steps == -1 else -1) if epochs is None else epochs, steps  # Lightning's own default
 
 
 def used_metrics(module: nn.Module) -> list[tuple[str, Metric]]:
