@@ -10,6 +10,7 @@ import pytest
 from conftest import PACKAGE, PROJECT, SHORT
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.base_module import BaseModule
+from {{ cookiecutter.package }}.workbench import lock
 
 FAST = (*SHORT, "--trainer.logger=false", "--export_onnx=false", "--trainer.enable_model_summary=false")
 
@@ -98,3 +99,15 @@ def test_compare_needs_no_torch(command):
     code = f"import sys, {PACKAGE}.cli, {PACKAGE}.workbench.compare; sys.exit('torch' in sys.modules)"
     environment = {"PYTHONPATH": str(PROJECT / "src")}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_a_lock_file_has_every_package_with_its_hash(tmp_path: Path):
+    frozen = "numpy==2.0\n-e git+https://example.org/mine\nmine @ file:///home/mine\ntorch==2.9.1\n"
+    assert lock.installed(frozen) == ["numpy==2.0", "torch==2.9.1"]
+    archive = {"archive_info": {"hashes": {"sha256": "ab12"}}, "url": "somewhere"}
+    report = [
+        {"metadata": {"name": name, "version": "2.0"}, "download_info": archive, "is_direct": False}
+        for name in ("torch", "Numpy")
+    ]
+    lines = [line for line in lock.lock(report).splitlines() if line[0] != "#"]
+    assert lines == ["Numpy==2.0 --hash=sha256:ab12", "torch==2.0 --hash=sha256:ab12"]

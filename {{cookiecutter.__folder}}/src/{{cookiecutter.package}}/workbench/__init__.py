@@ -2,6 +2,7 @@
 
 # Name, what it does, where it is. A line here is a command.
 COMMANDS = {
+    "lock": ("write requirements.lock, this environment with hashes", ".workbench.lock:main"),
     "compare": ("show what differs between runs: results, data, versions, configuration", ".workbench.compare:main"),
     "todo": ("list what is still to be made yours, in order", ".workbench.todo:main"),
 }
