@@ -20,6 +20,7 @@ def versions(template: Template) -> Template:
     return template
 
 
+@pytest.mark.slow
 def test_adopt_finds_the_version_and_the_answers(versions: Template, make: Make, fleet: Run) -> None:
     given = {"project": "digit-reader", "description": "Reads (all) digits", "author": "Zoë Ó", "task": "text"}
     project = make(versions, "v0.2.0", **given)
@@ -53,6 +54,7 @@ def test_adopt_mends_a_state_file_without_a_version(versions: Template, make: Ma
     assert project.state == made
 
 
+@pytest.mark.slow
 def test_cruft_accepts_the_state_file_before_and_after_an_update(versions: Template, make: Make, fleet: Run) -> None:
     project = make(versions, "v0.1.0")
 

@@ -143,6 +143,7 @@ def test_canary_stops_the_others(remotes: Remotes) -> None:
     assert said.code == 0 and [found[n]["status"] for n in "bc"] == ["pushed", "pushed"]
 
 
+@pytest.mark.slow
 def test_limit_only_pin_skip_and_base(remotes: Remotes) -> None:
     for name in ("one", "two", "pinned", "left", "part"):
         remotes.add(name)
