@@ -1,9 +1,9 @@
 """The commands as they are typed: what they leave behind, and what they say of mistakes."""
 
 import csv
-import importlib
 import json
 import re
+import runpy
 from pathlib import Path
 
 import onnx
@@ -195,12 +195,10 @@ def test_help_and_todo_start_without_torch(command):
         assert result.stdout
 
 
-def test_a_worker_that_imports_the_main_module_starts_nothing():
-    """As it does where workers are spawned, and on other ranks."""
-    try:
-        importlib.import_module(f"{PACKAGE}.__main__")
-    except SystemExit as end:
-        pytest.fail(f"a command was run: {end}")
+def test_a_worker_that_runs_the_main_module_anew_starts_no_command(capsys):
+    """As multiprocessing does where workers are spawned."""
+    runpy.run_module(f"{PACKAGE}.__main__", run_name="__mp_main__")
+    assert capsys.readouterr().out == ""
 
 
 RANK_REPORT = """

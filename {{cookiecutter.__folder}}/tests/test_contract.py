@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import PROJECT
+from conftest import DEFAULT, PROJECT, TrainingCLI
 from {{ cookiecutter.package }}.practices.export import export_onnx
 
 OVERLAYS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/*.yaml") if path.stem != "default")
@@ -209,6 +209,10 @@ def test_the_onnx_export_computes_the_same(cli, tmp_path: Path):
 def test_module_and_data_share_no_hyperparameter_name(cli):
     shared = set(cli.model.hparams) & set(cli.datamodule.hparams)
     assert not shared, f"Lightning refuses to log {shared}, kept by both; save them in the module only"
+
+
+def test_the_default_configuration_takes_whatever_machine_it_is_on():
+    assert TrainingCLI([], DEFAULT).trainer.num_devices >= 1
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -93,6 +93,7 @@ def test_samples_of_an_earlier_part_of_an_accumulated_batch_are_the_ones_named(b
             seen.append([str(name) for name in batch.get("path", batch.get("id"))])
 
         def on_before_backward(self, trainer, pl_module, loss):
+            assert not any(kept.requires_grad for _, kept in pl_module.finite_check.seen), "its graph is kept with it"
             if len(seen) == 2:
                 loss.data.fill_(math.nan)
 
