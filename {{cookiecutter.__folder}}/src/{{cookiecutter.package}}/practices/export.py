@@ -72,7 +72,8 @@ def compare(module: BaseModule, path: Path, inputs: dict[str, Tensor]) -> float:
     (actual,) = session.run(None, {name: value.numpy() for name, value in inputs.items()})
     with torch.no_grad():
         expected = module(**inputs).numpy()
-    if np.ptp(expected, axis=0).max() == 0:
+    # Two samples may well be alike where a free axis was cut to its first two entries.
+    if np.ptp(expected, axis=0).max() == 0 and len(expected) > 2:
         raise UserError("the model gives the same output for different inputs, so its export cannot be checked.")
     return float(np.abs(actual - expected).max() / np.abs(expected).max())
 

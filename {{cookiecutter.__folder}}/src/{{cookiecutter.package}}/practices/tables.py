@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .errors import UserError
 from .loaders import Split
 
@@ -100,6 +102,11 @@ def read_table(path: Path, id_columns: Sequence[str] = ()) -> Table:
         seen[name] += 1
         table.ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return table
+
+
+def shared_strings(values: list[str]) -> Any:
+    """Return `values` as one array, which worker processes share: a list is copied item by item as it is read."""
+    return np.array(values, dtype=np.dtypes.StringDType())
 
 
 def write_tables(root: Path, splits: dict[str, list[Row]]) -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from ..practices.errors import UserError
 from ..practices.loaders import BaseDataModule, MapDataset, Split
-from ..practices.tables import SPLITS, Row, Table, read_split, read_table, split_of, write_tables
+from ..practices.tables import SPLITS, Row, Table, read_split, read_table, shared_strings, split_of, write_tables
 
 DEMO = Path("data/diabetes")
 MISSING = frozenset(["", "na", "n/a", "nan", "null", "none", "?"])  # in lower case
@@ -81,7 +81,7 @@ class RowDataset:
         codes = [encode(table.column(name, "data.categorical"), known) for name, known in categories.items()]
         self.categories = torch.tensor(codes, dtype=torch.int64).reshape(len(codes), rows).T.contiguous()
         self.target = torch.tensor(target, dtype=torch.float32)
-        self.ids = table.ids
+        self.ids = shared_strings(table.ids)
 
     def __len__(self) -> int:
         """Return the number of rows."""
