@@ -132,3 +132,33 @@ def test_listing_commands_and_todos_takes_less_than_half_a_second(projects):
             assert run("python", "-m", "digit_reader", *words, cwd=project, PYTHONPATH="src").returncode == 0
             times.append(time.perf_counter() - started)
         assert sorted(times)[0] < 0.5, times
+
+
+@pytest.mark.slow
+def test_make_update_brings_a_project_to_the_newest_tag_without_installing_by_hand(tmp_path: Path):
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    template, folder = tmp_path / "template", tmp_path / "made" / "digit-reader"
+
+    def must(*words: str | Path, cwd: Path = tmp_path, code: int = 0) -> str:
+        result = run(*words, cwd=cwd, HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert result.returncode == code, f"{words}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
+        return result.stdout + result.stderr
+
+    must("git", "clone", "--quiet", TEMPLATE, template)
+    for old in must("git", "-C", template, "tag").split():
+        must("git", "-C", template, "tag", "-d", old)
+    must("git", "-C", template, "remote", "remove", "origin")
+    must("git", "-C", template, "tag", "100.0.0")
+    must("python", "-m", "cookiecutter", template, "--no-input", "--output-dir", tmp_path / "made")
+    must(*git, "init", "--quiet", cwd=folder)
+    must(*git, "add", "--all", cwd=folder)
+    must(*git, "commit", "--quiet", "--message", "Start", cwd=folder)
+    must("make", "update-check", cwd=folder)
+    ignored = template / "{{cookiecutter.__folder}}" / ".gitignore"
+    ignored.write_text(ignored.read_text() + "*.tmp\n")
+    must(*git, "-C", template, "commit", "--quiet", "--all", "--message", "Ignore temporary files")
+    must("git", "-C", template, "tag", "100.1.0")
+    assert "100.1.0" in must("make", "update-check", cwd=folder, code=2)
+    must("make", "update", cwd=folder)
+    assert (folder / ".gitignore").read_text().endswith("*.tmp\n")
+    assert json.loads((folder / ".cruft.json").read_text())["tag"] == "100.1.0"

@@ -198,7 +198,7 @@ def test_the_state_file_says_where_a_project_came_from(tmp_path: Path, no_user_c
     clone = tmp_path / "clone"
     for words in (
         ["git", "clone", "--quiet", TEMPLATE, clone],
-        ["git", "-C", clone, "remote", "set-url", "origin", "https://example.org/team/template.git"],
+        ["git", "-C", clone, "remote", "set-url", "origin", "https://user:secret@example.org/team/template.git"],
         ["git", "-C", clone, "tag", "9.9.9"],
     ):
         assert run(*words, cwd=tmp_path).returncode == 0
