@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,10 +20,26 @@ FILES_OF = {
             "src/{package}/practices/images.py",
             "src/{package}/practices/pretrained.py",
             "tests/test_pretrained.py",
+            "src/{package}/practices/splits.py",
             "configs/default.yaml",
             "configs/network/resnet18.yaml",
             "configs/network/swin.yaml",
             "configs/network/vit.yaml",
+        ],
+        "semantic_segmentation": [
+            "src/{package}/semantic_segmentation",
+            "tests/test_semantic_segmentation.py",
+            "src/{package}/practices/images.py",
+            "src/{package}/practices/losses.py",
+            "src/{package}/practices/masks.py",
+            "src/{package}/practices/pretrained.py",
+            "tests/test_pretrained.py",
+            "src/{package}/practices/splits.py",
+            "src/{package}/practices/tiling.py",
+            "configs/default.semantic_segmentation.yaml",
+            "configs/network/deeplabv3_resnet50.yaml",
+            "configs/network/fcn_resnet50.yaml",
+            "configs/network/lraspp_mobilenet_v3_large.yaml",
         ],
         "tabular_regression": [
             "src/{package}/tabular_regression",
@@ -93,6 +110,7 @@ def state(answers: dict[str, str]) -> dict[str, object]:
     top = git(folder, "rev-parse", "--show-toplevel") if folder else None
     commit = git(folder, "rev-parse", "HEAD") if folder and top else None
     url = git(folder, "remote", "get-url", "origin") if folder and commit else None
+    url = re.sub(r"^(https?://)[^/\s]*@", r"\1", url) if url else url  # a token must not reach the state file
     inside = folder.relative_to(Path(top).resolve()).as_posix() if folder and top else "."
     kept = {k: v for k, v in answers.items() if not k.startswith("_")}
     source = url or (str(folder) if folder else answers["_template"])

@@ -10,8 +10,6 @@ the folders and reach the module by themselves. TODO(you): point data.root in co
 at your own folder; nothing here needs to change for it.
 """
 
-import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +24,10 @@ from torchvision.transforms import v2
 from ..practices.errors import UserError
 from ..practices.images import CachedImageReader, ImageReader
 from ..practices.loaders import BaseDataModule, MapDataset, Split
+from ..practices.splits import SPLITS, carve, split_hash, split_of, written_whole
 
 DEMO = Path("data/digits")
 CACHE = Path("data/.cache")
-SPLITS: tuple[Split, ...] = ("train", "val", "test")
-
-
-def split_of(name: str, val_share: float = 0.15, test_share: float = 0.15) -> Split:
-    """Return the split that a file name belongs to, for ever: adding files moves no other file.
-
-    A random split would be drawn again by every process and change with the number of files, and
-    then the test set holds images that the model was trained on.
-    """
-    position = split_hash(name)
-    return "test" if position < test_share else "val" if position < test_share + val_share else "train"
 
 
 def write_digits(root: Path) -> None:
@@ -50,23 +38,13 @@ def write_digits(root: Path) -> None:
     """
     from sklearn.datasets import load_digits
 
-    temporary = root.with_name(f".{root.name}-{os.getpid()}")
     digits = load_digits()
-    for index, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
-        name = f"digit-{index:04d}.png"
-        folder = temporary / split_of(name) / str(label)
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray((pixels * (255 / 16)).round().astype(np.uint8)).save(folder / name)
-    try:
-        temporary.rename(root)  # whole or not at all; another rank may have been faster
-    except OSError:
-        if not root.is_dir():
-            raise
-
-
-def split_hash(name: str) -> float:
-    """Return a number from 0 to 1 that `name` alone decides."""
-    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+    with written_whole(root) as temporary:
+        for index, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+            name = f"digit-{index:04d}.png"
+            folder = temporary / split_of(name) / str(label)
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((pixels * (255 / 16)).round().astype(np.uint8)).save(folder / name)
 
 
 class ImageFolder:
@@ -184,19 +162,13 @@ class ImageFolderData(BaseDataModule):
             if not images:
                 raise UserError(f"{base / name} holds no image; add some or remove the folder.")
             if filtered:
-                images = [path for path in images if self._carve(path, carved) == split]
+                images = [path for path in images if carve(Path(path).name, carved) == split]
             if split == "train" and not images:
                 raise UserError(f"class {name} has too few images for a training split; add some to {base / name}.")
             found += [(path, classes.index(name)) for path in images]
         if not found:
             raise UserError(f"the {split} split of {self.root} is empty; add images or a folder {self.root / split}.")
         return found
-
-    @staticmethod
-    def _carve(path: str, carved: list[Split]) -> Split:
-        """Return the split of a file of the training folder when `carved` splits are taken out of it."""
-        split = split_of(Path(path).name)
-        return split if split in carved else "train"
 
     def sample_ids(self, split: Split) -> list[str]:
         """Return the path of every image of `split`."""

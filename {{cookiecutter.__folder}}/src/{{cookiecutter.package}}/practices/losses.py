@@ -1,0 +1,58 @@
+"""Losses that torch lacks, for classes of very different size. All ignore what is labelled so."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def flatten(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `logits` (batch, classes, ...) as (samples, classes), and `labels` (batch, ...) as (samples,).
+
+    On a GPU the losses over flat samples give the same result each time; those over images do not.
+    """
+    return logits.movedim(1, -1).flatten(0, -2), labels.flatten()
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:
+    """Return the mean cross-entropy over all labels but `ignored`; 0, not NaN, where all are.
+
+    `logits` is float (batch, classes, ...), `labels` int64 (batch, ...).
+    """
+    total = F.cross_entropy(*flatten(logits, labels), ignore_index=ignored, reduction="sum")
+    return total / (labels != ignored).sum().clamp(min=1)
+
+
+def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0, ignored: int = 255) -> Tensor:
+    """Return the mean of (1 - p)^gamma (-log p), p being the probability of the label: hard samples weigh more.
+
+    `logits` is float (batch, classes, ...), `labels` int64 (batch, ...). `gamma` 0 is the cross-entropy.
+    Source: Lin et al., Focal Loss for Dense Object Detection, 2017, here for many classes.
+    """
+    surprise = F.cross_entropy(*flatten(logits, labels), ignore_index=ignored, reduction="none")
+    # expm1, as 1 - p would lose all digits where p is nearly 1.
+    weight = (-torch.expm1(-surprise)).clamp(min=1e-8).pow(gamma)
+    return (weight * surprise).sum() / (labels != ignored).sum().clamp(min=1)
+
+
+def dice_loss(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:
+    """Return 1 - 2 Σpy / (Σp + Σy), sums over the batch's samples, averaged over the classes it holds.
+
+    `logits` is float (batch, classes, ...), `labels` int64 (batch, ...); p is the softmax, y 1 for the label. A
+    class weighs the same however few samples it has; one that is not in the batch has no Dice and counts nowhere.
+    Source: Milletari et al., V-Net, 2016.
+    """
+    flat, targets = flatten(logits, labels)
+    valid = targets != ignored
+    probabilities = flat.softmax(1) * valid[:, None]
+    truth = F.one_hot(targets.where(valid, 0), flat.shape[1]) * valid[:, None]
+    sizes = truth.sum(0)
+    dice = 2 * (probabilities * truth).sum(0) / (probabilities.sum(0) + sizes).clamp(min=1e-7)
+    present = sizes > 0
+    return ((1 - dice) * present).sum() / present.sum().clamp(min=1)
+
+
+Loss = Literal["cross_entropy", "dice", "focal"]
+LOSSES: dict[Loss, Callable[..., Tensor]] = {"cross_entropy": cross_entropy, "dice": dice_loss, "focal": focal_loss}
