@@ -39,5 +39,8 @@ fix: $(READY)  ## lint and format what can be mended
 bench: $(READY)  ## the measurements beside which README.md's figures stand
 	for script in bench/[a-z]*.py; do $(PYTHON) $$script || exit 1; done
 
+sabotage: $(READY)  ## take each practice out of a render and see the generated tests notice
+	PYTHONPATH=tests $(PYTHON) -m sabotage
+
 clean:  ## remove what the targets made
 	rm -rf .venv demo .pytest_cache .ruff_cache .mypy_cache
