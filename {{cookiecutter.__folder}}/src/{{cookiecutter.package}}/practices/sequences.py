@@ -65,7 +65,8 @@ class PaddedGRU(nn.GRU):
         lengths = mask.sum(dim=1)
         if torch.onnx.is_in_onnx_export():
             return self._onnx(states, lengths)
-        packed = pack_padded_sequence(states, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        there = lengths.cpu()  # allowed: packing takes lengths from the CPU alone
+        packed = pack_padded_sequence(states, there, batch_first=True, enforce_sorted=False)
         result, _ = pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=mask.shape[1])
         return result
 
