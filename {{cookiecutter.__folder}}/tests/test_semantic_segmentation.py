@@ -166,6 +166,8 @@ def reference_loss(kind: str, logits: np.ndarray, mask: np.ndarray, gamma: float
     odds = np.exp(logits - logits.max(1, keepdims=True))
     p = odds / odds.sum(1, keepdims=True)
     pixels = [(n, y, x) for n, y, x in np.ndindex(mask.shape) if mask[n, y, x] != 255]
+    if kind == "dice_cross_entropy":
+        return reference_loss("dice", logits, mask) + reference_loss("cross_entropy", logits, mask)
     if kind != "dice":
         right = [p[n, mask[n, y, x], y, x] for n, y, x in pixels]
         return float(np.mean([(1 - q) ** (gamma if kind == "focal" else 0) * -np.log(q) for q in right]))

@@ -54,5 +54,19 @@ def dice_loss(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:
     return ((1 - dice) * present).sum() / present.sum().clamp(min=1)
 
 
-Loss = Literal["cross_entropy", "dice", "focal"]
-LOSSES: dict[Loss, Callable[..., Tensor]] = {"cross_entropy": cross_entropy, "dice": dice_loss, "focal": focal_loss}
+def dice_cross_entropy(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:
+    """Return the sum of both: the one counts all classes the same, the other learns fast from the first step.
+
+    `logits` is float (batch, classes, ...), `labels` int64 (batch, ...).
+    Source: Isensee et al., nnU-Net, 2021.
+    """
+    return dice_loss(logits, labels, ignored) + cross_entropy(logits, labels, ignored)
+
+
+Loss = Literal["dice_cross_entropy", "cross_entropy", "dice", "focal"]
+LOSSES: dict[Loss, Callable[..., Tensor]] = {
+    "dice_cross_entropy": dice_cross_entropy,
+    "cross_entropy": cross_entropy,
+    "dice": dice_loss,
+    "focal": focal_loss,
+}

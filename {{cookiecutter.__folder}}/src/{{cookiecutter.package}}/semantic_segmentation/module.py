@@ -25,7 +25,7 @@ class SemanticSegmenter(BaseModule):
     Args:
         network: Called with the number of classes; in YAML a class path and its other arguments.
         class_names: Names of the classes in the order of their labels; null takes the data's.
-        loss: cross_entropy; dice, to which all classes count the same; focal, to which hard pixels count more.
+        loss: cross_entropy; dice, to which all classes count the same; both; focal, to which hard pixels count more.
         mean: Of each colour channel in 0 to 1, subtracted inside the model. The default is ImageNet's.
         std: Of each colour channel in 0 to 1, divided by inside the model.
         overlays: Whether predict also writes pictures of the labels laid over the images.
@@ -38,7 +38,7 @@ class SemanticSegmenter(BaseModule):
         self,
         network: Callable[[int], nn.Module],
         class_names: list[str] | None = None,
-        loss: Loss = "cross_entropy",
+        loss: Loss = "dice_cross_entropy",
         mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
         std: tuple[float, float, float] = (0.229, 0.224, 0.225),
         overlays: bool = False,
