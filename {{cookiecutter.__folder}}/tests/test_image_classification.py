@@ -184,3 +184,18 @@ def test_the_demo_reaches_its_accuracy():
     metrics = yaml.safe_load((LATEST / "test_metrics.json").read_text())
     assert metrics["test/accuracy"] >= 0.97
     assert DEFAULT.exists()
+
+
+def test_folds_share_train_and_val_out_evenly_by_class_and_leave_the_test_split_alone():
+    plain = ImageFolderData()
+    plain.prepare_data()
+    folds = [ImageFolderData(fold=(number, 4)) for number in range(4)]
+    held_out = [set(fold.sample_ids("val")) for fold in folds]
+    everything = set(plain.sample_ids("train")) | set(plain.sample_ids("val"))
+    assert set.union(*held_out) == everything and sum(map(len, held_out)) == len(everything)
+    for fold, val in zip(folds, held_out, strict=True):
+        assert set(fold.sample_ids("train")) == everything - val
+        assert fold.sample_ids("test") == plain.sample_ids("test")
+        counts = torch.bincount(torch.tensor([label for _, label in fold.files("val")]))
+        total = torch.bincount(torch.tensor([label for _, label in plain.files("train") + plain.files("val")]))
+        assert ((counts - total / 4).abs() < 1).all(), "a class is missing from a fold"
