@@ -106,7 +106,7 @@ def measure_writing(name: str, *more: str) -> None:
     import torch
     from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-    cli = build("--trainer.max_epochs=1", "--trainer.limit_train_batches=1", "--data.batch_size=4", *more)
+    cli = build("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--data.batch_size=4", *more)
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
     path = cli.run / "checkpoints" / "last.ckpt"
     content = torch.load(path, weights_only=True)
