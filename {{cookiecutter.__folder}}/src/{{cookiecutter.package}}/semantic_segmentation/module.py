@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from ..practices.base_module import BaseModule
 from ..practices.losses import LOSSES, Loss
-from ..practices.masks import IGNORED, overlay, write_mask
+from ..reading.masks import IGNORED, overlay, write_mask
 
 Batch = dict[str, Any]
 SPLITS = ("train", "val", "test")
@@ -73,14 +73,16 @@ class SemanticSegmenter(BaseModule):
     def _step(self, batch: Batch, split: str) -> Tensor:
         """Update the split's metrics and return the batch's loss."""
         logits, mask = self(batch["image"]), batch["mask"]
-        loss = LOSSES[self.loss](logits, mask)
+        # Measured image by image: the Dice of a batch depends on what else is in it, and so on the devices' number.
+        parts = [(logits, mask)] if split == "train" else zip(logits.split(1), mask.split(1), strict=True)
+        losses = torch.stack([LOSSES[self.loss](*part) for part in parts])
         iou: Any = self.iou[f"{split}_iou"]
         mean_loss: Any = self.losses[f"{split}_loss"]
         iou.update(logits.detach().argmax(1), mask)
-        mean_loss.update(loss.detach(), weight=(mask != IGNORED).sum())
-        # An object, not a number: Lightning computes it once an epoch over exactly all pixels of all ranks.
+        mean_loss.update(losses.detach(), weight=len(mask) / len(losses))
+        # An object, not a number: Lightning computes it once an epoch over exactly all images of all ranks.
         self.log(f"{split}/loss", mean_loss, batch_size=len(mask), on_step=False, on_epoch=True)
-        return loss
+        return losses.mean()
 
     def _log_iou(self, split: str) -> None:
         """Log the IoU over all pixels of all ranks, of each class and their mean; a class that is nowhere has none.
