@@ -56,7 +56,7 @@ def seconds(exact: bool, epochs: int, workers: int) -> float:
     from lightning.pytorch.plugins.io import TorchCheckpointIO
     from measured import training
     from measured.practices import loaders
-    from measured.practices.resume import ExactResume
+    from measured.resume import ExactResume
 
     class Unseeded(loaders.SeededDataset):
         def __getitem__(self, key: Any) -> Any:

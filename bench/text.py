@@ -26,7 +26,7 @@ ACCURACY, SECONDS = 0.72, 120
 BUCKETS = """
 import json, random, statistics, time, torch
 from digit_reader.training import DEFAULT, TrainingCLI
-from digit_reader.practices.tables import write_tables
+from digit_reader.reading.tables import write_tables
 from pathlib import Path
 draw = random.Random(0)
 row = lambda: {"text": "".join(draw.choices("abcde ", k=draw.randint(10, 250))), "label": draw.choice("xy")}

@@ -175,5 +175,13 @@ def page() -> str:
     return ledger.PAGE.read_text(encoding="utf-8")
 
 
+def test_the_page_says_how_much_is_held():
+    words = []
+    for level in ("code", "guard"):
+        rows = [row for row in ROWS if row.level == level]
+        words.append(f"{sum(row.held for row in rows)} of {len(rows)} `{level}` rows")
+    assert f"Held now: {' and '.join(words)}." in page()
+
+
 def test_the_page_names_no_tracker():
     assert not re.search(r"#\d+|issues?/\d+", page())

@@ -13,9 +13,10 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from conftest import PLAIN
 from {{ cookiecutter.package }} import training
 from {{ cookiecutter.package }}.cli import main
+
+from conftest import PLAIN
 
 SMALL = (
     *PLAIN,

@@ -12,8 +12,9 @@ import pytest
 import torch
 import yaml
 
-from conftest import PACKAGE, SHORT
 from {{ cookiecutter.package }}.cli import main
+
+from conftest import PACKAGE, SHORT
 
 LATEST = Path("runs/latest")
 
@@ -117,7 +118,7 @@ def test_resuming_for_more_epochs_follows_the_longer_schedule(trained: Path):
     with (trained / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert sorted({row["epoch"] for row in rows if row["epoch"]}) == ["0", "1"]
-    assert torch.load(trained / "checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    assert torch.load(trained / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 6
     assert LATEST.resolve() == trained
 
 

@@ -12,8 +12,9 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor
 
-from conftest import DEFAULT, PROJECT, TrainingCLI
 from {{ cookiecutter.package }}.practices.export import export_onnx
+
+from conftest import DEFAULT, PROJECT, TrainingCLI
 
 OVERLAYS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/*.yaml") if path.stem != "default")
 NETWORKS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/network/*.yaml"))

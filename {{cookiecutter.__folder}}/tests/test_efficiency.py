@@ -11,12 +11,13 @@ from lightning.pytorch.callbacks import EMAWeightAveraging, ModelSummary
 from lightning.pytorch.utilities.model_summary import summarize
 from torch import nn
 
-from conftest import PLAIN, SHORT
 from {{ cookiecutter.package }}.practices.efficiency import checkpoint_blocks
 from {{ cookiecutter.package }}.practices.errors import explain
 from {{ cookiecutter.package }}.practices.numerics import WatchLayers
 from {{ cookiecutter.package }}.runs import new_run
 from {{ cookiecutter.package }}.training import DEFAULT, TrainingCLI, fit
+
+from conftest import PLAIN, SHORT
 
 RUN = Path("runs/latest")
 

@@ -12,11 +12,12 @@ import yaml
 from PIL import Image
 from torch.nn import functional as F
 
-from conftest import DEFAULT, PLAIN
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.image_classification import ImageFolderData
 from {{ cookiecutter.package }}.image_classification.data import split_of
-from {{ cookiecutter.package }}.practices.images import read_image
+from {{ cookiecutter.package }}.reading.images import read_image
+
+from conftest import DEFAULT, PLAIN
 
 LATEST = Path("runs/latest")
 

@@ -9,12 +9,13 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 
-from conftest import SHORT
 from {{ cookiecutter.package }}.practices import hardware
 from {{ cookiecutter.package }}.practices.errors import UserError
 from {{ cookiecutter.package }}.practices.loggers import MetricsCsv
 from {{ cookiecutter.package }}.runs import new_run
 from {{ cookiecutter.package }}.training import DEFAULT, TrainingCLI
+
+from conftest import SHORT
 
 QUICK = ("--data.batch_size=4", "--trainer.limit_val_batches=0", "--trainer.limit_train_batches=4")
 ONE_EPOCH = (*QUICK, "--trainer.max_epochs=1")

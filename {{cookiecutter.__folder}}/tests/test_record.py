@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import PACKAGE, PROJECT, SHORT
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.base_module import BaseModule
 from {{ cookiecutter.package }}.workbench import lock
+
+from conftest import PACKAGE, PROJECT, SHORT
 
 FAST = (*SHORT, "--trainer.logger=false", "--export_onnx=false", "--trainer.enable_model_summary=false")
 

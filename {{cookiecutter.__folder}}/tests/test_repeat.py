@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import PROJECT, SHORT
 from {{ cookiecutter.package }} import repeat
 from {{ cookiecutter.package }}.cli import main
+
+from conftest import PROJECT, SHORT
 
 FAST = (*SHORT, "--trainer.logger=false", "--export_onnx=false", "--trainer.enable_model_summary=false")
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from {{ cookiecutter.package }}.record import read
+from {{ cookiecutter.package }}.resume import EXIT_STOPPED
+
 from conftest import PROJECT
 from conftest_kill import STEPS, differences, forked_fit, latest, result, suicide
-from {{ cookiecutter.package }}.practices.resume import EXIT_STOPPED
-from {{ cookiecutter.package }}.record import read
 
 CONFIG = (PROJECT / "configs" / "default.yaml").read_text(encoding="utf-8")
 EMA = '[{"class_path": "lightning.pytorch.callbacks.EMAWeightAveraging", "init_args": {"decay": 0.5} }]'

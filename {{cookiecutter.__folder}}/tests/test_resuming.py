@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import PLAIN, PROJECT
-from conftest_kill import STEPS, forked_fit, latest
 from {{ cookiecutter.package }} import training
 from {{ cookiecutter.package }}.practices.base_module import BaseModule
 from {{ cookiecutter.package }}.record import read
+
+from conftest import PLAIN, PROJECT
+from conftest_kill import STEPS, forked_fit, latest
 
 CONFIG = (PROJECT / "configs" / "default.yaml").read_text(encoding="utf-8")
 NETWORKS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/network/*.yaml"))

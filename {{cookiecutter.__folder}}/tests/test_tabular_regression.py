@@ -11,13 +11,14 @@ import onnxruntime
 import pytest
 import torch
 
-from conftest import PLAIN, SHORT
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.errors import UserError, explain
-from {{ cookiecutter.package }}.practices.tables import read_split, read_table
+from {{ cookiecutter.package }}.reading.tables import read_split, read_table
 from {{ cookiecutter.package }}.tabular_regression.data import TableData
 from {{ cookiecutter.package }}.tabular_regression.module import TabularRegressor, regression_loss
 from {{ cookiecutter.package }}.tabular_regression.networks import MLP
+
+from conftest import PLAIN, SHORT
 
 LATEST = Path("runs/latest")
 

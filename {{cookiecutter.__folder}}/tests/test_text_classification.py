@@ -10,12 +10,13 @@ import onnxruntime
 import pytest
 import torch
 
-from conftest import SHORT
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.errors import UserError, explain
-from {{ cookiecutter.package }}.practices.sequences import BucketSampler, pad
+from {{ cookiecutter.package }}.reading.sequences import BucketSampler, pad
 from {{ cookiecutter.package }}.text_classification.data import Encoder, TextData
 from {{ cookiecutter.package }}.text_classification.networks import GRUClassifier, Transformer
+
+from conftest import SHORT
 
 LATEST = Path("runs/latest")
 NETWORKS = [GRUClassifier, lambda tokens, classes: GRUClassifier(tokens, classes, layers=2), Transformer]

@@ -24,7 +24,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from .practices.errors import UserError
 from .practices.loaders import BaseDataModule, Split
-from .practices.resume import Stopped
+from .resume import Stopped
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 

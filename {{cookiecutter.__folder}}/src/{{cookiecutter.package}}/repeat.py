@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from .practices.errors import UserError
-from .practices.resume import SIGNALS
 from .record import read
+from .resume import SIGNALS
 from .runs import RUNS, SHARED
 
 # Student's t for 95 %, by degrees of freedom from 1.

@@ -22,17 +22,17 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
+from .callbacks import Checkpoint, Monitor, standard_callbacks
+from .changes import check_resume
 from .practices.base_module import BaseModule
-from .practices.callbacks import Checkpoint, Monitor, standard_callbacks
 from .practices.errors import UserError
 from .practices.export import export_onnx
 from .practices.hardware import choose_precision, uses_gpu
 from .practices.loaders import BaseDataModule
 from .practices.loggers import MetricsCsv, closing_loggers, place
-from .practices.resume import EXIT_STOPPED, AtomicCheckpointIO, Stopped
 from .record import RunRecord, fingerprint, save_changes, surroundings
 from .repeat import repeat
-from .resuming import check_resume
+from .resume import EXIT_STOPPED, AtomicCheckpointIO, Stopped
 from .runs import find_checkpoint, find_run, new_run, point_latest_at, shared_with_children, unused
 
 DEFAULT = Path("configs/default.yaml")

@@ -22,9 +22,9 @@ from torchvision.datasets.folder import is_image_file
 from torchvision.transforms import v2
 
 from ..practices.errors import UserError
-from ..practices.images import CachedImageReader, ImageReader
 from ..practices.loaders import BaseDataModule, MapDataset, Split
-from ..practices.splits import SPLITS, carve, split_hash, split_of, written_whole
+from ..reading.images import CachedImageReader, ImageReader
+from ..reading.splits import SPLITS, carve, split_hash, split_of, written_whole
 
 DEMO = Path("data/digits")
 CACHE = Path("data/.cache")

@@ -22,10 +22,10 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from ..practices.errors import UserError
-from ..practices.images import CachedImageReader, ImageReader, read_image
 from ..practices.loaders import BaseDataModule, MapDataset, Split
-from ..practices.masks import IGNORED, WholeImages, pair_up, read_mask, require_labels, require_sizes, write_mask
-from ..practices.splits import SPLITS, carve, split_of, written_whole
+from ..reading.images import CachedImageReader, ImageReader, read_image
+from ..reading.masks import IGNORED, WholeImages, pair_up, read_mask, require_labels, require_sizes, write_mask
+from ..reading.splits import SPLITS, carve, split_of, written_whole
 
 DEMO = Path("data/scenes")
 CACHE = Path("data/.cache")

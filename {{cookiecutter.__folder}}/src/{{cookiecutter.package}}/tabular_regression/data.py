@@ -1,7 +1,7 @@
 """Tables with a number to predict: CSV, JSON Lines or Parquet, with numbers, categories and gaps.
 
 `root/{train,val,test}.csv`, or one `root/data.csv` that is split by a hash of each row, see
-practices/tables.py. Means, medians and categories are learnt from the training split alone and reach
+reading/tables.py. Means, medians and categories are learnt from the training split alone and reach
 the module by themselves, so that a checkpoint and the ONNX file hold them. TODO(you): point data.root
 in configs/default.yaml at your own folder and name its columns there; nothing here needs to change.
 """
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from ..practices.errors import UserError
 from ..practices.loaders import BaseDataModule, MapDataset, Split
-from ..practices.tables import SPLITS, Row, Table, read_split, read_table, shared_strings, split_of, write_tables
+from ..reading.tables import SPLITS, Row, Table, read_split, read_table, shared_strings, split_of, write_tables
 
 DEMO = Path("data/diabetes")
 MISSING = frozenset(["", "na", "n/a", "nan", "null", "none", "?"])  # in lower case

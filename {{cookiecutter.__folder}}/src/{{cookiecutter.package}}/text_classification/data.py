@@ -1,7 +1,7 @@
 """Texts with a label: CSV, JSON Lines or Parquet, with a column of texts and one of labels.
 
 `root/{train,val,test}.csv`, or one `root/data.csv` that is split by a hash of each text, see
-practices/tables.py. The vocabulary is learnt from the training split alone and reaches the module by
+reading/tables.py. The vocabulary is learnt from the training split alone and reaches the module by
 itself, so that a checkpoint and the ONNX file hold it. TODO(you): point data.root in
 configs/default.yaml at your own folder and name its two columns there; nothing here needs to change.
 """
@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 from ..practices.errors import UserError
 from ..practices.loaders import BaseDataModule, EpochSampler, MapDataset, Split
-from ..practices.sequences import BucketSampler, pad
-from ..practices.tables import SPLITS, Row, Table, read_split, read_table, shared_strings, split_of, write_tables
+from ..reading.sequences import BucketSampler, pad
+from ..reading.tables import SPLITS, Row, Table, read_split, read_table, shared_strings, split_of, write_tables
 
 DEMO = Path("data/surnames")
 LANGUAGES = {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..practices.sequences import PaddedGRU
+from ..reading.sequences import PaddedGRU
 
 
 class GRUClassifier(nn.Module):

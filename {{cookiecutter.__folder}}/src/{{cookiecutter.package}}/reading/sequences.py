@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.utils.data import default_collate
 
-from .loaders import EpochSampler, mix
+from ..practices.loaders import EpochSampler, mix
 
 MULTIPLE = 8  # of few sizes, memory of a GPU is reused; of many it is fragmented
 POOL = 20  # batches that are sorted together: more pad less, but mix less

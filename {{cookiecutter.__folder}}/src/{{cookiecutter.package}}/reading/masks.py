@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.datasets.folder import is_image_file
 from torchvision.utils import draw_segmentation_masks
 
-from .errors import UserError
+from ..practices.errors import UserError
 from .images import ImageReader, open_image
 
 IGNORED = 255  # the label of pixels that count neither in the loss nor in the metrics

@@ -22,8 +22,8 @@ from lightning.pytorch.trainer.connectors.logger_connector.result import _Metada
 from torch import distributed, nn
 from torchmetrics import Metric, MetricCollection
 
-from .loaders import get_states, set_states
-from .loggers import MetricsCsv
+from .practices.loaders import get_states, set_states
+from .practices.loggers import MetricsCsv
 
 EXIT_STOPPED = 75  # sysexits.h: a temporary failure, try again
 SIGNALS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))  # SLURM's --signal=USR1@120

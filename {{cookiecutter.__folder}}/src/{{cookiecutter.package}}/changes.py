@@ -12,8 +12,8 @@ import yaml
 from lightning.pytorch import Trainer
 
 from .practices.errors import UserError
-from .practices.resume import length
 from .record import read
+from .resume import length
 
 MAY_CHANGE = (
     "trainer.max_epochs",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .loaders import Split
+from ..practices.loaders import Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 

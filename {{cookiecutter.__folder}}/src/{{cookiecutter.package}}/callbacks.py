@@ -7,7 +7,7 @@ from typing import Literal
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
-from .errors import UserError
+from .practices.errors import UserError
 from .resume import ExactResume
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from .errors import UserError
+from ..practices.errors import UserError
 
 
 def open_image(path: Path) -> Image.Image:

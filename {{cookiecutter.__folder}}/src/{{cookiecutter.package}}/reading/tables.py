@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UserError
-from .loaders import Split
+from ..practices.errors import UserError
+from ..practices.loaders import Split
 
 Row = dict[str, str]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
