@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from conftest import CHOICES, TEMPLATE, run
+from rendering import CHOICES, TEMPLATE, run
 
 TASKS = CHOICES["task"]
 LONGEST = "a" + "bcdefghij_" * 3 + "k"  # 32 characters, as many as are accepted

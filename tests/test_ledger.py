@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rendering import CHOICES
 from sabotage import harness, ledger
-
-from conftest import CHOICES
 
 # What the catalogue asks of each practice, in its order: c for code, g for guard, d for doc. A row may be held more
 # strictly, never less.

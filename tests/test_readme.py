@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from conftest import CHOICES, TEMPLATE, run
+from rendering import CHOICES, TEMPLATE, run
 
 # Commands that install, or that are this very suite: their parts are tested elsewhere.
 NOT_RUN = ("make setup", "make test", "make test-fast", "make fix", "uv ", "git clone", ". .venv")

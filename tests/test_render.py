@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from conftest import CHOICES, TEMPLATE, files, run
+from rendering import CHOICES, TEMPLATE, files, run
 
 SINGLES = [{name: value} for name, values in CHOICES.items() for value in values]
 PAIRS = [{"task": t, "logger": g} for t, g in itertools.product(CHOICES["task"], CHOICES["logger"])]

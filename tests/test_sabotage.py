@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
+from rendering import TEMPLATE, run
 from sabotage import harness
-
-from conftest import TEMPLATE, run
 
 PARTS = 3
 

@@ -3,13 +3,14 @@
 import json
 import subprocess
 
-from conftest import CHOICES, CONTEXT, QUESTIONS, TEMPLATE
+from rendering import CHOICES, CONTEXT, QUESTIONS, TEMPLATE
 
+CACHES = {"__pycache__", ".ruff_cache", ".mypy_cache", ".pytest_cache"}
 FOLDER = TEMPLATE / "{{cookiecutter.__folder}}"
 
 
 def text_of_template() -> str:
-    paths = [path for path in FOLDER.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    paths = [path for path in FOLDER.rglob("*") if path.is_file() and not CACHES & set(path.parts)]
     names = "\n".join(str(path.relative_to(TEMPLATE)) for path in paths)
     hooks = [path.read_text(encoding="utf-8") for path in (TEMPLATE / "hooks").glob("*.py")]
     return "\n".join([names, *hooks, *(path.read_text(encoding="utf-8") for path in paths)])
@@ -48,7 +49,7 @@ def test_every_source_file_is_tracked():
     )
     known = set(listed.stdout.splitlines())
     for path in FOLDER.rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts:
+        if path.is_file() and not CACHES & set(path.parts):
             assert str(path.relative_to(TEMPLATE)) in known or '"' in listed.stdout, path
 
 

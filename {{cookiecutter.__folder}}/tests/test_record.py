@@ -103,7 +103,7 @@ def test_compare_needs_no_torch(command):
 
 
 def test_a_lock_file_has_every_package_with_its_hash(tmp_path: Path):
-    frozen = "numpy==2.0\n-e git+https://example.org/mine\nmine @ file:///home/mine\ntorch==2.9.1\n"
+    frozen = "numpy==2.0\n-e git+https://example.org/mine\nmine @ file:///mine\ntorch==2.9.1\n"
     assert lock.installed(frozen) == ["numpy==2.0", "torch==2.9.1"]
     archive = {"archive_info": {"hashes": {"sha256": "ab12"}}, "url": "somewhere"}
     report = [
