@@ -21,10 +21,10 @@ demo: $(READY)  ## generate with the default answers into demo/, train, test, ex
 	@echo "Next: cd demo/digit-reader, then follow its README.md; or generate your own as README.md here says."
 
 test: $(READY) check  ## all tests
-	$(PYTHON) -m pytest -n 2 --dist loadgroup
+	$(PYTHON) -m pytest -n 2 --dist worksteal
 
 test-fast: $(READY)  ## the tests for every day, in less than five minutes
-	$(PYTHON) -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(PYTHON) -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: $(READY)  ## lint, format and types, of the template where it stands and of the fleet tools
 	$(PYTHON) -m ruff check --config ruff.toml .
