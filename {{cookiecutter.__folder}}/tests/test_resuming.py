@@ -34,7 +34,7 @@ def stopped(fit) -> Path:
 @pytest.mark.parametrize(
     "argument,was,now",
     [
-        ("--model.learning_rate=0.5", "0.003", "0.5"),
+        ("--model.learning_rate=0.5", "", "0.5"),
         ("--model.weight_decay=0.5", "", "0.5"),
         ("--data.batch_size=4", "8", "4"),
         ("--seed_everything=7", "42", "7"),

@@ -185,7 +185,7 @@ def test_bucketing_orders_training_alone(root: Path):
     for bucketing in (True, False):
         made = data(root, bucketing=bucketing, batch_size=16)
         for split in ("train", "val", "test"):
-            seen[bucketing, split] = [row for batch in made.loader(split) for row in batch["row"]]
+            seen[bucketing, split] = [row for batch in made.loader(split) for row in batch["id"]]
     assert seen[True, "train"] != seen[False, "train"]
     assert sorted(seen[True, "train"]) == sorted(seen[False, "train"])
     for split in ("val", "test"):

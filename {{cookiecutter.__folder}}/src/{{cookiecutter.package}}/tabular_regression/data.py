@@ -64,7 +64,7 @@ def parse_numbers(table: Table, name: str, argument: str) -> list[float]:
 
 
 class RowDataset:
-    """Samples of a table: `{"numbers", "missing", "categories", "target", "row"}`.
+    """Samples of a table: `{"numbers", "missing", "categories", "target", "id"}`.
 
     `numbers` is float32 of shape (numbers,) in its own units, 0 where `missing` (bool, same shape) says so: the
     module imputes and scales, so that an exported model does too. `categories` is int64 of shape (categories,),
@@ -90,7 +90,7 @@ class RowDataset:
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return sample `index`."""
         inputs = {"numbers": self.numbers[index], "missing": self.missing[index], "categories": self.categories[index]}
-        return {**inputs, "target": self.target[index], "row": self.ids[index]}
+        return {**inputs, "target": self.target[index], "id": self.ids[index]}
 
 
 def encode(cells: list[str], known: list[str]) -> list[int]:

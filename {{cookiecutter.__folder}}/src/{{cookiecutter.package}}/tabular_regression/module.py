@@ -182,5 +182,5 @@ class TabularRegressor(BaseModule):
         """Return for each row its name, the prediction and the interval, in the target's units."""
         predicted = self(**self.example_inputs(batch)).tolist()
         names = ("prediction", "lower", "upper")
-        rows = zip(batch["row"], predicted, strict=True)
+        rows = zip(batch["id"], predicted, strict=True)
         return [{"row": r, **{n: float(f"{v:.7g}") for n, v in zip(names, p, strict=True)}} for r, p in rows]

@@ -58,7 +58,7 @@ def units(text: str, tokenizer: Tokenizer) -> list[str]:
 
 
 class TextDataset:
-    """Samples of texts: `{"tokens", "label", "row", "text"}`.
+    """Samples of texts: `{"tokens", "label", "id", "text"}`.
 
     `tokens` is int64 of shape (length,), never empty: 1 for a unit that the vocabulary lacks, else its place
     there plus 2. `label` is an int64 scalar, `row` the row's lasting name.
@@ -79,7 +79,7 @@ class TextDataset:
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return sample `index`."""
         tokens = self.tokens[self.starts[index] : self.starts[index] + self.lengths[index]]
-        return {"tokens": tokens, "label": self.labels[index], "row": self.ids[index], "text": self.texts[index]}
+        return {"tokens": tokens, "label": self.labels[index], "id": self.ids[index], "text": self.texts[index]}
 
 
 class Encoder:

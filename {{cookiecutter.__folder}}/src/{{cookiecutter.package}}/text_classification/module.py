@@ -103,7 +103,7 @@ class TextClassifier(BaseModule):
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Any]]:
         """Return a row for each text: its name, the text, the predicted class and its probability."""
         best = torch.softmax(self(batch["tokens"]), dim=1).max(dim=1)
-        columns = zip(batch["row"], batch["text"], best.indices.tolist(), best.values.tolist(), strict=True)
+        columns = zip(batch["id"], batch["text"], best.indices.tolist(), best.values.tolist(), strict=True)
         return [
             {"row": row, "text": text, "prediction": self.class_names[i], "probability": round(value, 6)}
             for row, text, i, value in columns
