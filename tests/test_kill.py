@@ -13,7 +13,8 @@ sys.modules["bench_kill"] = kill
 SPEC.loader.exec_module(kill)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_killed_runs_survive_and_are_equal_to_the_bit(tmp_path: Path):
     counts = kill.measure(kill.render(tmp_path / "project"), tmp_path / "work", kills=20, seed=1)
     assert sum(found[0] for found in counts.values()) >= 20
