@@ -51,16 +51,15 @@ def test_types_are_clean(projects, task: str):
 @pytest.mark.parametrize("task", TASKS)
 def test_the_projects_own_tests_pass(projects, task: str):
     """All of them for the first task; for the others all that differs by task: the fast ones and the task's own."""
-    runs = [["make", "test", f"PYTHON={sys.executable}"]]
+    project = projects(task)
+    target = "test" if task == TASKS[0] else "test-fast"
+    result = run("make", target, f"PYTHON={sys.executable}", cwd=project, timeout=3000)
+    assert result.returncode == 0, result.stdout[-6000:]
+    assert re.search(r"\d{3} passed", result.stdout)
     if task != TASKS[0]:
-        runs = [
-            ["make", "test-fast", f"PYTHON={sys.executable}"],
-            ["python", "-m", "pytest", "-m", "slow", f"tests/test_{task}.py"],
-        ]
-    for words in runs:
-        result = run(*words, cwd=projects(task), timeout=3000)
-        assert result.returncode == 0, result.stdout[-6000:]
-        assert re.search(r"\d passed", result.stdout)
+        result = run("python", "-m", "pytest", "-m", "slow", f"tests/test_{task}.py", cwd=project, timeout=1200)
+        nothing_slow = result.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+        assert result.returncode == 0 or nothing_slow, result.stdout[-6000:]
 
 
 def test_the_contract_tests_pass_within_a_minute(projects):
