@@ -67,7 +67,10 @@ def test_every_path_of_the_templates_pages_exists(render):
     for page in ("README.md", "CONTRIBUTING.md"):
         text = (TEMPLATE / page).read_text(encoding="utf-8")
         for path in paths(text):
-            assert is_there(path, TEMPLATE) or is_there(path, project) or path.startswith(("demo/", "runs/")), (page, path)
+            assert is_there(path, TEMPLATE) or is_there(path, project) or path.startswith(("demo/", "runs/")), (
+                page,
+                path,
+            )
     assert len((TEMPLATE / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
