@@ -6,8 +6,10 @@ at once. A mistake of the user's ends in one sentence and exit code 2, never in 
 
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from .practices.errors import explain
 
@@ -21,12 +23,30 @@ COMMANDS = {
 }
 
 
+def workbench() -> Any:
+    """Return the workbench, or None where that folder was deleted."""
+    kept = importlib.util.find_spec(".workbench", __package__) is not None
+    return importlib.import_module(".workbench", __package__) if kept else None
+
+
 def commands() -> dict[str, tuple[str, str]]:
-    """Return every command; the workbench adds its own where that folder is kept."""
-    if importlib.util.find_spec(".workbench", __package__) is None:
-        return COMMANDS
-    more: dict[str, tuple[str, str]] = importlib.import_module(".workbench", __package__).COMMANDS
-    return COMMANDS | more
+    """Return every command; the workbench adds its own."""
+    return COMMANDS | (workbench().COMMANDS if workbench() else {})
+
+
+def load(place: str) -> Any:
+    """Return the function at `place`, written .module:function."""
+    module, function = place.split(":")
+    return getattr(importlib.import_module(module, __package__), function)
+
+
+def after(event: str, *arguments: Any) -> None:
+    """Do what the workbench adds to the end of `event`. That it fails must not cost the run, which is complete."""
+    for place in workbench().AFTER[event] if workbench() else ():
+        try:
+            load(place)(*arguments)
+        except Exception as error:
+            logging.getLogger(__name__).warning("%s: %s", place, explain(error) or repr(error), exc_info=True)
 
 
 def usage() -> str:
@@ -44,9 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if name not in commands():
         sys.exit(f"error: there is no command {name!r}; the commands are {', '.join(commands())}.")
-    module, function = commands()[name][1].split(":")
     try:
-        getattr(importlib.import_module(module, __package__), function)(rest)
+        load(commands()[name][1])(rest)
     except Exception as error:
         sentence = explain(error)
         if sentence is None:

@@ -24,6 +24,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from .callbacks import Checkpoint, Monitor, standard_callbacks
 from .changes import check_resume
+from .cli import after
 from .practices.base_module import BaseModule
 from .practices.errors import UserError
 from .practices.export import export_onnx
@@ -195,15 +196,22 @@ def _finish(cli: TrainingCLI, run: Path) -> None:
     print(f"\nTrained: {find_checkpoint(run, 'best')}{shown}, curves in {run / 'metrics.csv'}")
     if cli.config.export_onnx:
         _export(cli, run, run / "model.onnx")
+    after("fit", cli, run)
     print(f"Next: python -m {__package__.split('.')[0]} test")
 
 
-def _export(cli: TrainingCLI, run: Path, path: Path) -> None:
-    """Export the best checkpoint of `run`, loaded anew: float32, on the CPU, without what training left in it."""
+def best_module(cli: TrainingCLI, run: Path) -> BaseModule:
+    """Return the best checkpoint of `run`, loaded anew: float32, on the CPU, without what training left in it."""
     checkpoint = find_checkpoint(run, "best")
-    module = type(cli.model).load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True).float()
+    return type(cli.model).load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True).float()
+
+
+def _export(cli: TrainingCLI, run: Path, path: Path) -> None:
+    """Export the best checkpoint of `run`."""
+    module = best_module(cli, run)
     difference = export_onnx(module, dict(cli.model.hparams), cli.datamodule.sample_batch(), path)
     print(f"Exported: {path}, {path.stat().st_size / 1e6:.1f} MB, differs from torch by {difference:.0e}")
+    after("export", cli, run, path)
 
 
 def export(arguments: Sequence[str]) -> None:

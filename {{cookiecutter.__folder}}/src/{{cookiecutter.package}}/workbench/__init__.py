@@ -6,3 +6,6 @@ COMMANDS = {
     "compare": ("show what differs between runs: results, data, versions, configuration", ".workbench.compare:main"),
     "todo": ("list what is still to be made yours, in order", ".workbench.todo:main"),
 }
+
+# What fit and export do at their end besides, called with the configured run: name of the event, where it is.
+AFTER: dict[str, list[str]] = {"fit": [], "export": []}
