@@ -39,7 +39,8 @@ class RunRecord(Callback):
         before = {key: self.content.get(key) for key in ("status", "versions", "git")}
         self.content = {"run": run.name, "started": now(), "resumes": [], **self.content, **facts, "status": "running"}
         self.earlier_seconds = self.content.get("wall_seconds", 0.0)
-        self.begin = self.train_begin = time.monotonic()
+        self.seconds = dict(self.content.get("seconds", {}))
+        self.begin = self.train_begin = self.mark = time.monotonic()
         if resume is not None:
             reason = {"running": "killed, as no end was recorded", None: "no record"}.get(before["status"])
             self.content["command"] = read(run).get("command")  # the first one; a resume has its own
@@ -56,16 +57,52 @@ class RunRecord(Callback):
         temporary.write_text(json.dumps(self.content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         temporary.replace(self.path)
 
+    def _spent(self, kind: str) -> None:
+        """Count the time since the last call as spent on `kind`."""
+        before, self.mark = self.mark, time.monotonic()
+        self.seconds[kind] = self.seconds.get(kind, 0.0) + self.mark - before
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to measure the speed."""
-        self.train_begin, self.batches = time.monotonic(), trainer.fit_loop.total_batch_idx
+        """Begin to measure the speed; record what the machine decided."""
+        self._spent("start")
+        self.train_begin, self.batches = self.mark, trainer.fit_loop.total_batch_idx
+        workers = trainer.datamodule.num_workers  # type: ignore[attr-defined]
+        self.content |= {"device": str(trainer.strategy.root_device), "devices": trainer.world_size, "workers": workers}
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count what came before: checkpoints, loggers."""
+        self._spent("other")
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Count how long the step waited for its batch."""
+        self._spent("data")
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the step: forward, backward, optimizer."""
+        self._spent("training")
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count what came before."""
+        self._spent("start" if trainer.sanity_checking else "other")
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the validation, its data included."""
+        self._spent("start" if trainer.sanity_checking else "validation")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the loggers and the writing of best.ckpt."""
+        self._spent("start" if trainer.sanity_checking else "other")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write how far the run is."""
+        self._spent("other")
         batches = trainer.fit_loop.total_batch_idx - self.batches
         samples = batches * trainer.datamodule.batch_size * trainer.world_size  # type: ignore[attr-defined]
-        seconds = time.monotonic() - self.train_begin
+        seconds = self.mark - self.train_begin
         self.content |= {"epochs": trainer.current_epoch + 1, "steps": trainer.global_step}
+        self.content["seconds"] = {kind: round(spent, 2) for kind, spent in self.seconds.items()}
         self.content["samples_per_second"] = round(samples / seconds, 1)  # validation's time included
         self.write()
 

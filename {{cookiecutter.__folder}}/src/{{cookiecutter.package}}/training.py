@@ -154,7 +154,7 @@ def fit(arguments: Sequence[str]) -> None:
     if old and options.new_wandb_run:
         rest.append(f"--trainer.logger.init_args.id={old.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     cli = TrainingCLI(rest, old / "config.yaml" if old else DEFAULT, lambda: old or new_run())
-    _require_same_facts(cli)
+    require_same_facts(cli)
     # With an example the summary shows what shape enters and leaves every layer.
     cli.model.example_input_array = cli.model.example_inputs(cli.datamodule.sample_batch())
     if cli.run is None:  # fast_dev_run: every line of code once, nothing kept
@@ -173,6 +173,7 @@ def fit(arguments: Sequence[str]) -> None:
     except Stopped as stop:
         print(f"{cli.run} was {stop}; go on with: fit --resume {cli.run}", file=sys.stderr)
         sys.exit(EXIT_STOPPED)
+    _say_next(cli, cli.run)
 
 
 def _begin(cli: TrainingCLI, run: Path, facts: dict[str, Any], resume: dict[str, Any] | None) -> RunRecord:
@@ -196,6 +197,11 @@ def _finish(cli: TrainingCLI, run: Path) -> None:
     print(f"\nTrained: {find_checkpoint(run, 'best')}{shown}, curves in {run / 'metrics.csv'}")
     if cli.config.export_onnx:
         _export(cli, run, run / "model.onnx")
+
+
+@rank_zero_only
+def _say_next(cli: TrainingCLI, run: Path) -> None:
+    """Add what the workbench knows of a run whose record is complete, and say what comes next."""
     after("fit", cli, run)
     print(f"Next: python -m {__package__.split('.')[0]} test")
 
@@ -214,12 +220,17 @@ def _export(cli: TrainingCLI, run: Path, path: Path) -> None:
     after("export", cli, run, path)
 
 
+def open_run(arguments: Sequence[str], *own: str) -> tuple[argparse.Namespace, TrainingCLI, Path]:
+    """Return the command's `own` options, and the run that --run names, configured as it was, with its folder."""
+    _quieten()
+    options, rest = _split(arguments, "--run", *own)
+    run = find_run(options.run or "latest")
+    return options, TrainingCLI(rest, run / "config.yaml"), run
+
+
 def export(arguments: Sequence[str]) -> None:
     """Write a run's best checkpoint as ONNX and check it against torch on validation samples."""
-    _quieten()
-    options, rest = _split(arguments, "--run", "--output")
-    run = find_run(options.run or "latest")
-    cli = TrainingCLI(rest, run / "config.yaml")
+    options, cli, run = open_run(arguments, "--output")
     _export(cli, run, Path(options.output or run / "model.onnx"))
 
 
@@ -239,7 +250,7 @@ def _evaluate(arguments: Sequence[str], verb: str) -> None:
     run = find_run(options.run or "latest")
     checkpoint = find_checkpoint(run, "best")
     cli = TrainingCLI(rest, run / "config.yaml")
-    _require_same_facts(cli)
+    require_same_facts(cli)
     evaluate = getattr(cli.trainer, verb)
     (metrics,) = evaluate(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
     if cli.trainer.is_global_zero:
@@ -267,7 +278,7 @@ def predict(arguments: Sequence[str]) -> None:
     print(f"Predicted: {len(rows)} samples, written to {output}")
 
 
-def _require_same_facts(cli: TrainingCLI) -> None:
+def require_same_facts(cli: TrainingCLI) -> None:
     """Refuse data whose classes (or whatever it provides) are not those the module was made for."""
     for name in set(cli.datamodule.provides) - set(cli.datamodule.fitted):
         here, there = getattr(cli.datamodule, name), cli.model.hparams[name]
