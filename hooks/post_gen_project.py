@@ -22,6 +22,10 @@ FILES_OF = {
             "tests/test_pretrained.py",
             "src/{package}/reading/splits.py",
             "configs/default.yaml",
+            "src/{package}/techniques/image_classification_blocks.py",
+            "src/{package}/techniques/deformable.py",
+            "tests/test_deformable.py",
+            "configs/network/blocks.image_classification.yaml",
             "configs/network/resnet18.yaml",
             "configs/network/swin.yaml",
             "configs/network/vit.yaml",
@@ -37,6 +41,10 @@ FILES_OF = {
             "src/{package}/reading/splits.py",
             "src/{package}/reading/tiling.py",
             "configs/default.semantic_segmentation.yaml",
+            "src/{package}/techniques/semantic_segmentation_blocks.py",
+            "src/{package}/techniques/deformable.py",
+            "tests/test_deformable.py",
+            "configs/network/blocks.semantic_segmentation.yaml",
             "configs/network/deeplabv3_resnet50.yaml",
             "configs/network/fcn_resnet50.yaml",
             "configs/network/lraspp_mobilenet_v3_large.yaml",
@@ -46,6 +54,8 @@ FILES_OF = {
             "tests/test_tabular_regression.py",
             "src/{package}/reading/tables.py",
             "configs/default.tabular_regression.yaml",
+            "src/{package}/techniques/tabular_regression_blocks.py",
+            "configs/network/blocks.tabular_regression.yaml",
             "configs/network/linear.yaml",
             "configs/network/deep.yaml",
         ],
@@ -55,6 +65,8 @@ FILES_OF = {
             "src/{package}/reading/sequences.py",
             "src/{package}/reading/tables.py",
             "configs/default.text_classification.yaml",
+            "src/{package}/techniques/text_classification_blocks.py",
+            "configs/network/blocks.text_classification.yaml",
             "configs/network/gru2.yaml",
             "configs/network/transformer.yaml",
         ],
@@ -63,7 +75,10 @@ FILES_OF = {
 }
 
 # What a chosen option's file is called in the project.
-RENAMES = {"configs/default.{task}.yaml": "configs/default.yaml"}
+RENAMES = {
+    "configs/default.{task}.yaml": "configs/default.yaml",
+    "configs/network/blocks.{task}.yaml": "configs/network/blocks.yaml",
+}
 
 
 def remove_unchosen(answers: dict[str, str], project: Path) -> None:

@@ -1,6 +1,7 @@
 """Networks: each is called with the number of classes and maps (batch, 3, height, width) to (batch, classes).
 
-TODO(you): put your own here and name it in a file like configs/network/resnet18.yaml, then
+TODO(you): network: one of configs/network/, or your own
+Put your own here and name it in a file like configs/network/resnet18.yaml, then
 `fit --model.network configs/network/mine.yaml`.
 """
 
@@ -11,6 +12,7 @@ from typing import Any, Literal
 import torchvision
 from torch import Tensor, nn
 
+from ..practices.errors import one_of
 from ..practices.pretrained import load_pretrained, read_weights
 
 
@@ -65,11 +67,13 @@ class TorchvisionNetwork(nn.Module):
         self, num_classes: int, name: str, weights: str | None = None, options: dict[str, Any] | None = None
     ) -> None:
         super().__init__()
+        one_of("network.name", name, torchvision.models.list_models(module=torchvision.models))
         self.network = torchvision.models.get_model(name, num_classes=num_classes, **(options or {}))
         if weights is not None and weights.endswith((".pt", ".pth")):
             load_pretrained(self.network, read_weights(weights))
         elif weights is not None:
-            choice = torchvision.models.get_model_weights(name)[weights]
+            choices = torchvision.models.get_model_weights(name)
+            choice = choices[one_of("network.weights", weights, choices.__members__)]
             load_pretrained(self.network, choice.get_state_dict(progress=False, check_hash=True))
 
     def forward(self, image: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Networks: each is called with the number of classes and maps (batch, 3, h, w) to (batch, classes, h, w).
 
-TODO(you): put your own here and name it in a file like configs/network/deeplabv3_resnet50.yaml, then
+TODO(you): network: one of configs/network/, or your own
+Put your own here and name it in a file like configs/network/deeplabv3_resnet50.yaml, then
 `fit --model.network configs/network/mine.yaml`.
 """
 
@@ -13,6 +14,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..practices.errors import one_of
 from ..practices.pretrained import load_pretrained, read_weights
 
 
@@ -78,6 +80,7 @@ class TorchvisionSegmenter(nn.Module):
         self, num_classes: int, name: str, weights: str | None = None, weights_backbone: str | None = None
     ) -> None:
         super().__init__()
+        one_of("network.name", name, torchvision.models.list_models(module=torchvision.models.segmentation))
         options = {"weights": None, "weights_backbone": weights_backbone, "num_classes": num_classes}
         self.network = torchvision.models.get_model(name, **options)
         if weights is not None:
