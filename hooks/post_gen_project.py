@@ -71,6 +71,7 @@ FILES_OF = {
             "configs/network/transformer.yaml",
         ],
     },
+    "logger": {"wandb": ["configs/search/wandb.yaml"], "tensorboard": [], "csv": []},
     "ci": {"github": [".github"], "gitlab": [".gitlab-ci.yml"], "none": []},
 }
 

@@ -50,6 +50,7 @@ def test_every_path_of_the_generated_pages_exists(render, task: str):
     for page in ("README.md", "TODO.md"):
         text = (project / page).read_text(encoding="utf-8")
         made = ("runs/", "config.yaml", "record.json", "metrics.csv", "model.onnx", "checkpoints/", "data.csv")
+        made += ("data/", "val/", "MODEL_CARD.md")
         missing = [path for path in paths(text) if not path.startswith(made) and not is_there(path, project)]
         assert not missing, page
 

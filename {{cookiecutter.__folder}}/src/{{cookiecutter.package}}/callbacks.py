@@ -19,11 +19,13 @@ class Monitor:
         metric: Its name as logged, such as val/loss.
         mode: Whether low or high is good.
         patience: Epochs without a new best after which training stops; null never stops early.
+        target: Value that would be good enough; changes nothing, but what is reached is compared with it.
     """
 
     metric: str = "val/loss"
     mode: Literal["min", "max"] = "min"
     patience: int | None = 10
+    target: float | None = None
 
 
 @dataclass

@@ -27,6 +27,7 @@ MAY_CHANGE = (
     "trainer.profiler",
     "checkpoint.every_n_train_steps",
     "export_onnx",
+    "monitor.target",
     # The same samples come whatever these are; another data set is told by its fingerprint.
     "data.init_args.num_workers",
     "data.init_args.pin_memory",

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .practices.errors import explain
@@ -64,8 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if name not in commands():
         sys.exit(f"error: there is no command {name!r}; the commands are {', '.join(commands())}.")
+    guarded(lambda: load(commands()[name][1])(rest))
+
+
+def guarded(command: Callable[[], None]) -> None:
+    """Run `command`; a mistake of the user's ends in one sentence and exit code 2."""
     try:
-        load(commands()[name][1])(rest)
+        command()
     except Exception as error:
         sentence = explain(error)
         if sentence is None:

@@ -8,10 +8,8 @@ config.yaml takes the place of the default.
 import argparse
 import csv
 import json
-import logging
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from .practices.export import export_onnx
 from .practices.hardware import choose_precision, uses_gpu
 from .practices.loaders import BaseDataModule
 from .practices.loggers import MetricsCsv, closing_loggers, place
+from .progress import compare_target, make_progress, quieten, say_next
 from .record import RunRecord, fingerprint, save_changes, surroundings
 from .repeat import repeat
 from .resume import EXIT_STOPPED, AtomicCheckpointIO, Stopped
@@ -102,11 +101,11 @@ class TrainingCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return a trainer; one that works in a run folder logs to metrics.csv and has the standard callbacks."""
+        init = self.config_init
+        self.trainer_defaults["callbacks"] = make_progress(init.monitor, init.trainer)
         if self.run is None:
             return super().instantiate_trainer(logger=False, enable_checkpointing=False, **kwargs)
-        init = self.config_init
-        callbacks = standard_callbacks(init.monitor, init.checkpoint, self.run)
-        self.trainer_defaults["callbacks"] = callbacks
+        self.trainer_defaults["callbacks"] += standard_callbacks(init.monitor, init.checkpoint, self.run)
         loggers = [MetricsCsv(self.run), *_as_list(init.trainer.logger)]
         plugins = [AtomicCheckpointIO(), *_as_list(init.trainer.plugins)]
         return super().instantiate_trainer(logger=loggers, plugins=plugins, **kwargs)
@@ -145,7 +144,7 @@ OWN_OPTIONS = {
 
 def fit(arguments: Sequence[str]) -> None:
     """Train into a new run folder, or go on in an old one, then export the best checkpoint."""
-    _quieten()
+    quieten()
     options, rest = _split(arguments, "--resume", "--new_wandb_run", "--repeat", "--folds")
     if options.repeat or options.folds:
         repeat(options, rest, DEFAULT)
@@ -159,6 +158,7 @@ def fit(arguments: Sequence[str]) -> None:
     cli.model.example_input_array = cli.model.example_inputs(cli.datamodule.sample_batch())
     if cli.run is None:  # fast_dev_run: every line of code once, nothing kept
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+        say_next("debug")
         return
     config, data = yaml.safe_load(cli.parser.dump(cli.config, skip_unset=False)), fingerprint(cli.datamodule)
     start, resume = check_resume(old, config, data, cli.trainer) if old else (None, None)
@@ -192,8 +192,9 @@ def _begin(cli: TrainingCLI, run: Path, facts: dict[str, Any], resume: dict[str,
 @rank_zero_only
 def _finish(cli: TrainingCLI, run: Path) -> None:
     """Export the best checkpoint and say where everything lies."""
-    best: Any = cli.trainer.checkpoint_callbacks[0]
-    shown = "" if best.best_model_score is None else f" ({best.monitor} {best.best_model_score:.4f})"
+    best, monitor = cli.trainer.checkpoint_callbacks[0].best_model_score, cli.config.monitor  # type: ignore[attr-defined]
+    reached = "" if best is None else compare_target(monitor.target, monitor.mode, float(best))
+    shown = "" if best is None else f" ({monitor.metric} {best:.4f}{reached})"
     print(f"\nTrained: {find_checkpoint(run, 'best')}{shown}, curves in {run / 'metrics.csv'}")
     if cli.config.export_onnx:
         _export(cli, run, run / "model.onnx")
@@ -203,7 +204,7 @@ def _finish(cli: TrainingCLI, run: Path) -> None:
 def _say_next(cli: TrainingCLI, run: Path) -> None:
     """Add what the workbench knows of a run whose record is complete, and say what comes next."""
     after("fit", cli, run)
-    print(f"Next: python -m {__package__.split('.')[0]} test")
+    say_next("fit")
 
 
 def best_module(cli: TrainingCLI, run: Path) -> BaseModule:
@@ -222,7 +223,7 @@ def _export(cli: TrainingCLI, run: Path, path: Path) -> None:
 
 def open_run(arguments: Sequence[str], *own: str) -> tuple[argparse.Namespace, TrainingCLI, Path]:
     """Return the command's `own` options, and the run that --run names, configured as it was, with its folder."""
-    _quieten()
+    quieten()
     options, rest = _split(arguments, "--run", *own)
     run = find_run(options.run or "latest")
     return options, TrainingCLI(rest, run / "config.yaml"), run
@@ -232,6 +233,7 @@ def export(arguments: Sequence[str]) -> None:
     """Write a run's best checkpoint as ONNX and check it against torch on validation samples."""
     options, cli, run = open_run(arguments, "--output")
     _export(cli, run, Path(options.output or run / "model.onnx"))
+    say_next("export")
 
 
 def validate(arguments: Sequence[str]) -> None:
@@ -245,7 +247,7 @@ def test(arguments: Sequence[str]) -> None:
 
 
 def _evaluate(arguments: Sequence[str], verb: str) -> None:
-    _quieten()
+    quieten()
     options, rest = _split(arguments, "--run")
     run = find_run(options.run or "latest")
     checkpoint = find_checkpoint(run, "best")
@@ -257,11 +259,13 @@ def _evaluate(arguments: Sequence[str], verb: str) -> None:
         file = run / f"{verb}_metrics.json"
         file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         print(f"Measured: {checkpoint}, written to {file}")
+        after(verb, cli, run)
+        say_next(verb)
 
 
 def predict(arguments: Sequence[str]) -> None:
     """Write a run's predictions to a CSV file, a row for each sample."""
-    _quieten()
+    quieten()
     options, rest = _split(arguments, "--run", "--output")
     run = find_run(options.run or "latest")
     checkpoint = find_checkpoint(run, "best")
@@ -276,6 +280,8 @@ def predict(arguments: Sequence[str]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     print(f"Predicted: {len(rows)} samples, written to {output}")
+    after("predict", cli, run)
+    say_next("predict")
 
 
 def require_same_facts(cli: TrainingCLI) -> None:
@@ -284,13 +290,3 @@ def require_same_facts(cli: TrainingCLI) -> None:
         here, there = getattr(cli.datamodule, name), cli.model.hparams[name]
         if here != there:
             raise UserError(f"{name} of the data is {here}, but the model was made for {there}; choose other data.")
-
-
-def _quieten() -> None:
-    """Silence what Lightning says about decisions that are made here on purpose, and its advertisements."""
-    warnings.filterwarnings("ignore", ".*args parameter is intended to run from within Python.*")
-    warnings.filterwarnings("ignore", ".*`isinstance.treespec, LeafSpec.` is deprecated.*")
-    warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint need to be provided.*")
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(lambda record: "Tip:" not in record.msg)

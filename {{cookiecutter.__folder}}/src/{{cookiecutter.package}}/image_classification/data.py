@@ -6,8 +6,8 @@ Two layouts are read, so that one's own data is a change of `data.root` alone:
     root/<class>/*.png                      split here, by a hash of each file's name
 
 A val or test folder that is missing is taken out of train by the same hash. Class names come from
-the folders and reach the module by themselves. TODO(you): point data.root in configs/default.yaml
-at your own folder; nothing here needs to change for it.
+the folders and reach the module by themselves. Point data.root in configs/default.yaml at your own
+folder; nothing here needs to change for it.
 """
 
 from pathlib import Path
@@ -59,7 +59,7 @@ class ImageFolder:
         self.reader, self.labels = reader, labels
         steps: list[torch.nn.Module] = []
         if augment:
-            # TODO(you): keep only changes that leave a label true. Digits must not be mirrored, for example.
+            # TODO(you): augmentation: keep only changes that leave a label true; digits must not be mirrored.
             steps = [v2.RandomAffine(degrees=8, translate=(0.08, 0.08), scale=(0.92, 1.08))]
         self.transform = v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True)])
 

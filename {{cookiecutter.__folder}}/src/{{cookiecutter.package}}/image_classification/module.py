@@ -1,4 +1,4 @@
-"""How the network is trained and measured. TODO(you): choose the metric that decides, see configs/default.yaml."""
+"""How the network is trained and measured."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -48,7 +48,7 @@ class ImageClassifier(BaseModule):
         self.label_smoothing = label_smoothing
         self.normalize = v2.Normalize(list(mean), list(std))
         self.network = network(len(class_names))
-        # TODO(you): add metrics here. Objects of its own for each split, or one split's batches would
+        # Add metrics of yours here. Objects of its own for each split, or one split's batches would
         # count in another's; in a ModuleDict, so that they move to the device.
         metrics = MetricCollection(
             {

@@ -100,8 +100,10 @@ def place(logger: Namespace | None, run: Path) -> None:
     kind, options = logger.class_path.rsplit(".", 1)[-1], logger.init_args
     if kind == "WandbLogger":
         options.save_dir, options.name = str(run), run.name
-        if not (options.id or "").startswith(run.name):  # a resumed run keeps the W&B run that it was given
-            options.id = run.name
+        known = options.id and any((run / "wandb").glob(f"*-{options.id}"))
+        if not known and not (options.id or "").startswith(run.name):  # a resumed run keeps the W&B run it was given
+            swept = "WANDB_SWEEP_ID" in os.environ  # a sweep knows its runs by the id that its agent gave
+            options.id = os.environ.get("WANDB_RUN_ID", run.name) if swept else run.name
         options.offline = options.offline or must_be_offline(run)
     elif kind == "TensorBoardLogger":
         options.save_dir, options.name, options.version = str(run), "", "tensorboard"

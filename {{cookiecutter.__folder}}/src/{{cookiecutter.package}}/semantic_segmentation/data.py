@@ -5,8 +5,8 @@
     root/{images,masks}/*                               split here, by a hash of each image's file name
 
 A val or test folder that is missing is taken out of train by the same hash. A mask is a grey or palette
-PNG whose values are labels; 255 is ignored. TODO(you): point data.root in configs/default.yaml at your
-own folder; nothing here needs to change for it.
+PNG whose values are labels; 255 is ignored. Point data.root in configs/default.yaml at your own folder;
+nothing here needs to change for it.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,7 @@ class MaskedImages:
         self.images, self.masks, self.names = images, masks, np.asarray(names)
         steps: list[torch.nn.Module] = []
         if augment:
-            # TODO(you): keep only changes that your images can have. Digits must not be mirrored, for example.
+            # TODO(you): augmentation: keep only changes that your images can have; digits must not be mirrored.
             # What comes in from outside is no class: it is ignored.
             fill: dict[Any, Any] = {tv_tensors.Image: 0, tv_tensors.Mask: IGNORED}
             steps = [v2.RandomAffine(degrees=8, translate=(0.08, 0.08), scale=(0.9, 1.1), fill=fill)]

@@ -1,4 +1,4 @@
-"""How the network is trained and measured. TODO(you): choose the loss that your smallest class needs."""
+"""How the network is trained and measured."""
 
 from collections.abc import Callable
 from pathlib import Path

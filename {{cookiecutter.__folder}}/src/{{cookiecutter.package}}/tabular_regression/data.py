@@ -2,7 +2,7 @@
 
 `root/{train,val,test}.csv`, or one `root/data.csv` that is split by a hash of each row, see
 reading/tables.py. Means, medians and categories are learnt from the training split alone and reach
-the module by themselves, so that a checkpoint and the ONNX file hold them. TODO(you): point data.root
+the module by themselves, so that a checkpoint and the ONNX file hold them. Point data.root
 in configs/default.yaml at your own folder and name its columns there; nothing here needs to change.
 """
 

@@ -1,4 +1,4 @@
-"""How the network is trained and measured. TODO(you): choose the loss that says what an error costs you."""
+"""How the network is trained and measured."""
 
 import math
 from collections.abc import Callable

@@ -1,8 +1,11 @@
 """Networks: each is called with (features, cardinalities, outputs) and maps two tensors to one.
 
 `features` is the number of float inputs, `cardinalities` the number of values of each category,
-unknown included. TODO(you): put your own here and name it in a file like configs/network/linear.yaml,
-then `fit --model.network configs/network/mine.yaml`.
+unknown included.
+
+TODO(you): network: one of configs/network/, or your own
+Put your own here and name it in a file like configs/network/linear.yaml, then
+`fit --model.network configs/network/mine.yaml`.
 """
 
 import torch

@@ -35,7 +35,8 @@ class StraightThroughSign(Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """Return the gradient of `values` from that of the result."""
         (values,) = ctx.saved_tensors
-        return gradient * (values.abs() <= 1)
+        result: Tensor = gradient * (values.abs() <= 1)
+        return result
 
 
 class Binarize(nn.Module):

@@ -2,7 +2,7 @@
 
 `root/{train,val,test}.csv`, or one `root/data.csv` that is split by a hash of each text, see
 reading/tables.py. The vocabulary is learnt from the training split alone and reaches the module by
-itself, so that a checkpoint and the ONNX file hold it. TODO(you): point data.root in
+itself, so that a checkpoint and the ONNX file hold it. Point data.root in
 configs/default.yaml at your own folder and name its two columns there; nothing here needs to change.
 """
 

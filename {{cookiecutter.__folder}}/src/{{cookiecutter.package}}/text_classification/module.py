@@ -1,4 +1,4 @@
-"""How the network is trained and measured. TODO(you): choose the metric that decides, see configs/default.yaml."""
+"""How the network is trained and measured."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -50,7 +50,7 @@ class TextClassifier(BaseModule):
             raise ValueError("class_names, vocabulary and tokenizer must be given.")
         self.class_names, self.label_smoothing = class_names, label_smoothing
         self.network = network(len(vocabulary) + 2, len(class_names))
-        # TODO(you): add metrics here. Objects of its own for each split, or one split's batches would
+        # Add metrics of yours here. Objects of its own for each split, or one split's batches would
         # count in another's; in a ModuleDict, so that they move to the device.
         metrics = MetricCollection(
             {

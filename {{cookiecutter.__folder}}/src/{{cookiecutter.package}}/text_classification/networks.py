@@ -1,7 +1,10 @@
 """Networks: each is called with (num_tokens, num_classes) and maps tokens (batch, length) to (batch, classes).
 
-Tokens are int64, 0 is padding, which must change nothing. TODO(you): put your own here and name it in a
-file like configs/network/transformer.yaml, then `fit --model.network configs/network/mine.yaml`.
+Tokens are int64, 0 is padding, which must change nothing.
+
+TODO(you): network: one of configs/network/, or your own
+Put your own here and name it in a file like configs/network/transformer.yaml, then
+`fit --model.network configs/network/mine.yaml`.
 """
 
 import math

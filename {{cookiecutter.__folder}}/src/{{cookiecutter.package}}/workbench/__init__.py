@@ -7,5 +7,11 @@ COMMANDS = {
     "todo": ("list what is still to be made yours, in order", ".workbench.todo:main"),
 }
 
-# What fit and export do at their end besides, called with the configured run: name of the event, where it is.
-AFTER: dict[str, list[str]] = {"fit": [], "export": []}
+# What commands do at their end besides, called with the configured run: name of the command, where it is.
+AFTER: dict[str, list[str]] = {
+    "fit": [],
+    "validate": [],
+    "test": [".workbench.card:after_test"],
+    "predict": [".workbench.card:after_predict"],
+    "export": [".workbench.card:after_export"],
+}

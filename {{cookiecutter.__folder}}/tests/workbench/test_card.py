@@ -1,0 +1,101 @@
+"""The model card: filled from the record, and what people wrote in it stays."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from {{ cookiecutter.package }}.cli import main
+from {{ cookiecutter.package }}.repeat import wilson
+from {{ cookiecutter.package }}.workbench.card import HUMAN, OPEN, SOURCE, read_sections
+
+from conftest import SHORT
+
+LATEST = Path("runs/latest")
+CARD = LATEST / "MODEL_CARD.md"
+
+
+@pytest.fixture
+def trained() -> Path:
+    """Return the folder of a short run."""
+    main(["fit", *SHORT])
+    return LATEST.resolve()
+
+
+def test_wilsons_interval_is_the_published_one():
+    """Values of statsmodels.stats.proportion.proportion_confint(method="wilson")."""
+    assert wilson(0.9, 100) == pytest.approx((0.8256343, 0.9447708), abs=2e-5)
+    assert wilson(1.0, 20) == pytest.approx((0.8388749, 1.0), abs=2e-5)
+    assert wilson(0.0, 5) == pytest.approx((0.0, 0.4344825), abs=2e-5)
+
+
+def test_the_card_tells_what_the_record_and_the_file_tell(trained: Path):
+    record = json.loads((trained / "record.json").read_text())
+    sections = read_sections(CARD)
+    digest = hashlib.sha256((trained / "model.onnx").read_bytes()).hexdigest()
+    assert digest in sections["File"]
+    assert re.search(r"differ from torch's by \de-\d\d", sections["File"])
+    assert record["data"]["sha256"] in sections["Data"]
+    assert f"train {record['data']['samples']['train']:,}" in sections["Data"]
+    assert f"torch {record['versions']['torch']}" in sections["Training"]
+    assert str(record["git"]["commit"]) in sections["Training"]
+    assert "part of" in sections["Results"], "a run on part of the data must not look like one on all"
+    assert "the command `test` measures it" in sections["Results"]
+    assert "Source" in sections[SOURCE], "the demo's source and licence are known"
+    assert [title for title, text in sections.items() if text.startswith(OPEN)] == ["Intended use", "Limits"]
+
+
+def test_a_test_fills_the_card_in(trained: Path):
+    main(["test"])
+    metrics = json.loads((trained / "test_metrics.json").read_text())
+    results = read_sections(CARD)["Results"]
+    assert "the command `test`" not in results
+    samples = json.loads((trained / "record.json").read_text())["data"]["samples"]["test"]
+    for name, value in metrics.items():
+        interval = "{:.4g} to {:.4g}".format(*wilson(value, samples)) if name.endswith("accuracy") else "none"
+        assert f"| {name} | {value:.4g} | {interval} | {samples} |" in results
+
+
+def test_what_people_wrote_stays_when_the_card_is_written_again(trained: Path):
+    text = CARD.read_text().replace(OPEN + HUMAN["Intended use"], "Counting trams.\n\nBy the transport office.")
+    CARD.write_text(text + "\n## Contact\n\nAda\n")
+    main(["export"])
+    sections = read_sections(CARD)
+    assert sections["Intended use"] == "Counting trams.\n\nBy the transport office."
+    assert sections["Limits"] == OPEN + HUMAN["Limits"]
+    assert sections["Contact"] == "Ada"
+    main(["fit", *SHORT])
+    assert LATEST.resolve() != trained
+    assert read_sections(CARD)["Intended use"].startswith("Counting trams."), "a new run's card begins with it"
+
+
+def test_the_source_of_other_data_is_asked_for_and_then_kept_for_that_data(trained: Path, build, monkeypatch):
+    monkeypatch.setattr(f"{type(build().datamodule).__module__}.DEMO", Path("data/other"))
+    CARD.unlink()
+    main(["export"])
+    assert read_sections(CARD)[SOURCE] == OPEN + HUMAN[SOURCE]
+    CARD.write_text(CARD.read_text().replace(OPEN + HUMAN[SOURCE], "Ours."))
+    main(["export", "--output", "elsewhere.onnx"])
+    assert read_sections(Path("MODEL_CARD.md"))[SOURCE] == "Ours.", "of the newest card on the same data"
+    Path("MODEL_CARD.md").unlink()
+    CARD.write_text(re.sub(r"fingerprint `\w+`", "fingerprint `0`", CARD.read_text()))
+    main(["export", "--output", "elsewhere.onnx"])
+    assert read_sections(Path("MODEL_CARD.md"))[SOURCE] == OPEN + HUMAN[SOURCE], "of other data it is not true"
+
+
+def test_predicting_ones_own_samples_tries_the_exported_file_and_leaves_a_trace(trained: Path, build):
+    main(["predict"])
+    assert not (trained / "tried.json").exists(), "a split is not new"
+    init, data = build().config.data.init_args, build().datamodule
+    if "predict_root" in init:
+        folder = Path(data.sample_ids("test")[0]).parent
+        source = f"--data.predict_root={folder}"
+    else:
+        source = f"--data.predict_file={next(data.root.glob('test.*'))}"
+    main(["predict", source])
+    tried = json.loads((trained / "tried.json").read_text())
+    assert tried["source"] == source.split("=")[1]
+    assert tried["sha256"] == hashlib.sha256((trained / "model.onnx").read_bytes()).hexdigest()
+    assert 0 <= tried["difference"] < 1e-4
