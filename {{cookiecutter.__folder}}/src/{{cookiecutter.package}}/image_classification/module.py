@@ -1,7 +1,7 @@
 """How the network is trained and measured."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,10 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from torchvision.transforms import v2
 
 from ..practices.base_module import BaseModule
+from ..practices.focal import focal_loss
 
 Batch = dict[str, Any]
+Loss = Literal["cross_entropy", "focal"]
 
 
 class ImageClassifier(BaseModule):
@@ -21,6 +23,7 @@ class ImageClassifier(BaseModule):
     Args:
         network: Called with the number of classes; in YAML a class path and its other arguments.
         class_names: Names of the classes in the order of their labels; null takes the data's.
+        loss: What is minimised; focal heeds samples less that are right already, as most of a common class are.
         label_smoothing: Share of the target spread over all classes, against overconfidence.
         mean: Of each colour channel in 0 to 1, subtracted inside the model. The default is ImageNet's.
         std: Of each colour channel in 0 to 1, divided by inside the model.
@@ -33,6 +36,7 @@ class ImageClassifier(BaseModule):
         self,
         network: Callable[[int], nn.Module],
         class_names: list[str] | None = None,
+        loss: Loss = "cross_entropy",
         label_smoothing: float = 0.1,
         mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
         std: tuple[float, float, float] = (0.229, 0.224, 0.225),
@@ -45,7 +49,7 @@ class ImageClassifier(BaseModule):
         if not class_names:
             raise ValueError("class_names must name at least one class.")
         self.class_names = class_names
-        self.label_smoothing = label_smoothing
+        self.loss, self.label_smoothing = loss, label_smoothing
         self.normalize = v2.Normalize(list(mean), list(std))
         self.network = network(len(class_names))
         # Add metrics of yours here. Objects of its own for each split, or one split's batches would
@@ -73,8 +77,7 @@ class ImageClassifier(BaseModule):
     def _step(self, batch: Batch, split: str) -> Tensor:
         """Update the split's metrics and return the batch's mean loss."""
         logits, labels = self(batch["image"]), batch["label"]
-        smoothing = self.label_smoothing if split == "train" else 0.0
-        loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        loss = F.cross_entropy(logits, labels) if split != "train" else self._train_loss(batch, logits)
         metrics: Any = self.metrics[f"{split}_metrics"]
         mean_loss: Any = self.losses[f"{split}_loss"]
         metrics.update(logits.detach(), labels)
@@ -83,6 +86,12 @@ class ImageClassifier(BaseModule):
         self.log(f"{split}/loss", mean_loss, batch_size=len(labels), on_step=False, on_epoch=True)
         self.log_dict(metrics, batch_size=len(labels), on_step=False, on_epoch=True, prog_bar=split == "val")
         return loss
+
+    def _train_loss(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the loss to minimise, a scalar; evaluation measures the cross-entropy, whatever was minimised."""
+        targets = batch["shares"] if "shares" in batch else batch["label"]  # mixed images have shares of classes
+        criterion = focal_loss if self.loss == "focal" else F.cross_entropy
+        return self.objective(batch, logits, criterion(logits, targets, label_smoothing=self.label_smoothing))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the loss to minimise."""

@@ -1,5 +1,6 @@
 """What every task's module shares: optimizer, schedule, finite numbers, memory, a checkpoint that must fit."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,8 @@ from .efficiency import checkpoint_blocks
 from .errors import UserError
 from .numerics import FiniteCheck
 from .schedules import Schedule, make_schedule
+
+Objective = Callable[[dict[str, Any], Tensor, Tensor], Tensor]
 
 
 class BaseModule(LightningModule):
@@ -48,6 +51,10 @@ class BaseModule(LightningModule):
         self.warmup_share = warmup_share
         self.gradient_checkpointing, self.compile_network = gradient_checkpointing, compile_network
         self.finite_check = FiniteCheck()
+        # A part's share of the learning rate, and its parameters' names; fine-tuning sets it. Empty: all, alike.
+        self.parts: dict[str, tuple[float, list[str]]] = {}
+        # Each returns what is minimised in place of the loss, given (batch, outputs, loss); distillation adds its own.
+        self.objectives: list[Objective] = []
 
     def example_inputs(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Return the arguments of `forward`, by name, that `batch` holds; the export traces with them."""
@@ -84,19 +91,37 @@ class BaseModule(LightningModule):
             clip_grads_with_norm_(parameters, gradient_clip_val, norm)
         self.log("train/gradient_norm", norm)
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return the optimizer's groups, two for each of `parts`: weights, and what does not decay.
+
+        They hold only what is trained, so that those of a frozen part are empty.
+        """
+        groups: list[dict[str, Any]] = []
+        for part, (share, names) in (self.parts or {"": (1.0, [n for n, _ in self.named_parameters()])}).items():
+            trained = [p for p in map(self.get_parameter, names) if p.requires_grad]
+            common = {"lr": share * self.learning_rate}
+            groups += [
+                {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.weight_decay, **common},
+                {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0, **common},
+            ]
+            if self.parts:  # by which the logged rates are told apart
+                groups[-2]["name"], groups[-1]["name"] = part, f"{part}/not_decayed"
+        return groups
+
+    def objective(self, batch: dict[str, Any], outputs: Tensor, loss: Tensor) -> Tensor:
+        """Return what training minimises: `loss` (scalar), changed by each of `objectives`."""
+        for change in self.objectives:
+            loss = change(batch, outputs, loss)
+        return loss
+
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return AdamW over what is trained, and the schedule.
 
         Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
         """
-        trained = [p for p in self.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.weight_decay},
-            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-        ]
         # One kernel for all parameters; but it unscales gradients itself, which float16 clipping forbids.
         fused = self.device.type in ("cpu", "cuda") and self.trainer.precision != "16-mixed"
-        optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
+        optimizer = torch.optim.AdamW(self.parameter_groups(), lr=self.learning_rate, fused=fused)
         schedule = make_schedule(self.schedule, optimizer, self.warmup_share, self.trainer)
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 

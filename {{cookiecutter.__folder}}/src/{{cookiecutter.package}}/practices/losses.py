@@ -3,17 +3,10 @@
 from collections.abc import Callable
 from typing import Literal
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-
-def flatten(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `logits` (batch, classes, ...) as (samples, classes), and `labels` (batch, ...) as (samples,).
-
-    On a GPU the losses over flat samples give the same result each time; those over images do not.
-    """
-    return logits.movedim(1, -1).flatten(0, -2), labels.flatten()
+from .focal import flatten, focal_loss
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:
@@ -23,18 +16,6 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:
     """
     total = F.cross_entropy(*flatten(logits, labels), ignore_index=ignored, reduction="sum")
     return total / (labels != ignored).sum().clamp(min=1)
-
-
-def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0, ignored: int = 255) -> Tensor:
-    """Return the mean of (1 - p)^gamma (-log p), p being the probability of the label: hard samples weigh more.
-
-    `logits` is float (batch, classes, ...), `labels` int64 (batch, ...). `gamma` 0 is the cross-entropy.
-    Source: Lin et al., Focal Loss for Dense Object Detection, 2017, here for many classes.
-    """
-    surprise = F.cross_entropy(*flatten(logits, labels), ignore_index=ignored, reduction="none")
-    # expm1, as 1 - p would lose all digits where p is nearly 1.
-    weight = (-torch.expm1(-surprise)).clamp(min=1e-8).pow(gamma)
-    return (weight * surprise).sum() / (labels != ignored).sum().clamp(min=1)
 
 
 def dice_loss(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:

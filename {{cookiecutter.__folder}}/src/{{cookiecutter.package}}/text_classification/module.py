@@ -1,7 +1,7 @@
 """How the network is trained and measured."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +10,11 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from ..practices.base_module import BaseModule
+from ..practices.focal import focal_loss
 from .data import Tokenizer
 
 Batch = dict[str, Any]
+Loss = Literal["cross_entropy", "focal"]
 
 
 class TextClassifier(BaseModule):
@@ -23,6 +25,7 @@ class TextClassifier(BaseModule):
         class_names: Names of the classes in the order of their labels; null takes the data's.
         vocabulary: What tokens stand for, from 2 on; null takes the data's. 0 is padding, 1 unknown.
         tokenizer: What a token is: a character, or a byte of UTF-8; null takes the data's.
+        loss: What is minimised; focal heeds samples less that are right already, as most of a common class are.
         label_smoothing: Share of the target spread over all classes, against overconfidence.
         optimization: Arguments of the base module.
     """
@@ -39,6 +42,7 @@ class TextClassifier(BaseModule):
         class_names: list[str] | None = None,
         vocabulary: list[str] | None = None,
         tokenizer: Tokenizer | None = None,
+        loss: Loss = "cross_entropy",
         label_smoothing: float = 0.1,
         **optimization: Any,
     ) -> None:
@@ -48,7 +52,7 @@ class TextClassifier(BaseModule):
         self.save_hyperparameters()
         if not class_names or not vocabulary or not tokenizer:
             raise ValueError("class_names, vocabulary and tokenizer must be given.")
-        self.class_names, self.label_smoothing = class_names, label_smoothing
+        self.class_names, self.loss, self.label_smoothing = class_names, loss, label_smoothing
         self.network = network(len(vocabulary) + 2, len(class_names))
         # Add metrics of yours here. Objects of its own for each split, or one split's batches would
         # count in another's; in a ModuleDict, so that they move to the device.
@@ -75,8 +79,7 @@ class TextClassifier(BaseModule):
     def _step(self, batch: Batch, split: str) -> Tensor:
         """Update the split's metrics and return the batch's mean loss."""
         logits, labels = self(batch["tokens"]), batch["label"]
-        smoothing = self.label_smoothing if split == "train" else 0.0
-        loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        loss = F.cross_entropy(logits, labels) if split != "train" else self._train_loss(batch, logits)
         metrics: Any = self.metrics[f"{split}_metrics"]
         mean_loss: Any = self.losses[f"{split}_loss"]
         metrics.update(logits.detach(), labels)
@@ -85,6 +88,11 @@ class TextClassifier(BaseModule):
         self.log(f"{split}/loss", mean_loss, batch_size=len(labels), on_step=False, on_epoch=True)
         self.log_dict(metrics, batch_size=len(labels), on_step=False, on_epoch=True, prog_bar=split == "val")
         return loss
+
+    def _train_loss(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the loss to minimise, a scalar; evaluation measures the cross-entropy, whatever was minimised."""
+        criterion = focal_loss if self.loss == "focal" else F.cross_entropy
+        return self.objective(batch, logits, criterion(logits, batch["label"], label_smoothing=self.label_smoothing))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the loss to minimise."""
