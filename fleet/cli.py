@@ -1,4 +1,4 @@
-"""The command line: `fleet update`, `status`, `rollout`, `diff` and `adopt`."""
+"""The command line: `fleet update`, `status`, `rollout`, `diff`, `adopt` and `add`."""
 
 import argparse
 import json
@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     _add_status(commands.add_parser("status", help="where the projects of a fleet stand"))
     _add_rollout(commands.add_parser("rollout", help="update many projects, each on a branch"))
     _add_adopt(commands.add_parser("adopt", help="give a project made without one its state file"))
+    _add_add(commands.add_parser("add", help="bring what another answer generates beside what is there"))
     return top
 
 
@@ -69,6 +70,20 @@ def _adopt(given: argparse.Namespace) -> int:
     report = adopt(given.project, given.template, given.directory, dict(given.set))
     print("\n".join(report.lines()).replace("New answers:", "Answers:"))
     return report.exit_code
+
+
+def _add_add(command: argparse.ArgumentParser) -> None:
+    command.add_argument("answer", type=_pair, metavar="NAME=VALUE", help="such as task=text_classification")
+    command.add_argument("project", nargs="?", type=Path, default=Path(), help="its folder (default: here)")
+    command.set_defaults(run=_add)
+
+
+def _add(given: argparse.Namespace) -> int:
+    from fleet.add import add
+
+    added = add(given.project, *given.answer)
+    print("\n".join(added.lines()))
+    return 1 if added.by_hand else 0
 
 
 def _add_many(command: argparse.ArgumentParser) -> None:

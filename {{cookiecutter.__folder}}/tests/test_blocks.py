@@ -12,9 +12,11 @@ from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.export import export_onnx
 from {{ cookiecutter.package }}.techniques.straight_through import Binarize, StraightThroughSign
 
-from conftest import PACKAGE, PROJECT, SHORT
+from conftest import DEFAULT, PACKAGE, PROJECT, SHORT
 
-BLOCKS = "configs/network/blocks.yaml"
+BLOCKS = DEFAULT.parent / "network/blocks.yaml"
+CONFIG = yaml.safe_load((PROJECT / DEFAULT).read_text(encoding="utf-8"))
+NETWORKS = CONFIG["model"]["init_args"]["network"]["class_path"].rsplit(".", 1)[0]
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_a_block_that_does_not_fit_is_named_with_what_came_to_it(composed, capsy
 @pytest.mark.parametrize(
     ("network", "told"),
     [
-        (f"{PACKAGE}.{{ cookiecutter.task }}.networks.Nonesuch", r"has no Nonesuch; it has .*\w{3}"),
+        (f"{NETWORKS}.Nonesuch", f"{NETWORKS} has no Nonesuch; it has [A-Z]"),
         ("torch.nn.Linaer", "torch.nn has no Linaer; it has Linear,"),
         ("configs/network/block.yaml", "neither a file .there are configs/network/blocks.yaml"),
         (f"{PACKAGE}.techniqes.deformable.X", f"{PACKAGE} has no techniqes; it has techniques,"),

@@ -16,8 +16,8 @@ from {{ cookiecutter.package }}.practices.export import export_onnx
 
 from conftest import DEFAULT, PROJECT, TrainingCLI
 
-OVERLAYS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/*.yaml") if path.stem != "default")
-NETWORKS = sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("configs/network/*.yaml"))
+OVERLAYS = sorted(str(path.relative_to(PROJECT)) for path in (PROJECT / DEFAULT.parent).glob("*.yaml") if path.stem != "default")
+NETWORKS = sorted(str(path.relative_to(PROJECT)) for path in (PROJECT / DEFAULT.parent).glob("network/*.yaml"))
 
 
 @pytest.fixture

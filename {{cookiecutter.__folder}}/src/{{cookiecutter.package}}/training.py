@@ -35,7 +35,8 @@ from .repeat import repeat
 from .resume import EXIT_STOPPED, AtomicCheckpointIO, Stopped
 from .runs import find_checkpoint, find_run, new_run, point_latest_at, shared_with_children, unused
 
-DEFAULT = Path("configs/default.yaml")
+# Of a project with two tasks the variable names whose configuration is read first, in its tests too.
+DEFAULT = Path(os.environ.get("DEFAULT_CONFIG", "configs/default.yaml"))
 
 
 class TrainingCLI(LightningCLI):
