@@ -16,8 +16,9 @@ from {{ cookiecutter.package }}.practices.export import export_onnx
 
 from conftest import DEFAULT, PROJECT, TrainingCLI
 
-OVERLAYS = sorted(str(path.relative_to(PROJECT)) for path in (PROJECT / DEFAULT.parent).glob("*.yaml") if path.stem != "default")
-NETWORKS = sorted(str(path.relative_to(PROJECT)) for path in (PROJECT / DEFAULT.parent).glob("network/*.yaml"))
+CONFIGS = PROJECT / DEFAULT.parent
+OVERLAYS = sorted(str(path.relative_to(PROJECT)) for path in CONFIGS.glob("*.yaml") if path.stem != "default")
+NETWORKS = sorted(str(path.relative_to(PROJECT)) for path in CONFIGS.glob("network/*.yaml"))
 
 
 @pytest.fixture
