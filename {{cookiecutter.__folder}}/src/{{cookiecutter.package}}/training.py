@@ -8,6 +8,7 @@ config.yaml takes the place of the default.
 import argparse
 import csv
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
