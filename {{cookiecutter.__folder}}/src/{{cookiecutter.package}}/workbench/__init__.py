@@ -4,6 +4,7 @@
 COMMANDS = {
     "lock": ("write requirements.lock, this environment with hashes", ".workbench.lock:main"),
     "compare": ("show what differs between runs: results, data, versions, configuration", ".workbench.compare:main"),
+    "doctor": ("look for what would spoil a long run, in a minute", ".workbench.doctor:main"),
     "todo": ("list what is still to be made yours, in order", ".workbench.todo:main"),
 }
 

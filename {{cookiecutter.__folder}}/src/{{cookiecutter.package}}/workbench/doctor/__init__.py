@@ -1,0 +1,115 @@
+"""`python -m PACKAGE doctor`: in a minute, what would spoil a long run; takes the options of fit.
+
+A check is a function in the file of its family, with `@check` above it; tests/workbench/test_doctor.py
+wants a fault for it to catch.
+"""
+
+import argparse
+import importlib
+import json
+import logging
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+
+from ...practices.errors import explain
+from .project import CHECKS, Project, Result, Skip
+
+FIRST = ("configuration", "samples-read", "batches", "layer-shapes")  # the others look at what these make
+LONGEST = 30.0  # seconds that one check may take; a loader that hangs takes longer
+HERE = Path(__file__).parent
+for family in ("data", "model", "training", "export", "machine"):  # the order of their checks
+    importlib.import_module(f".{family}", __package__)
+
+
+def examine(project: Project, names: Sequence[str], seconds: float) -> Iterator[tuple[str, Result]]:
+    """Yield name and result of the checks `names`, and of those that come first; after `seconds` none begins."""
+    end = time.monotonic() + seconds
+    for name in [name for name in CHECKS if name in (*names, *FIRST)]:
+        left, found = min(end - time.monotonic(), LONGEST), list[Result]()
+        if left <= 0:
+            yield name, Result("skip", f"not looked at, as {seconds:g} s are over; take more by --seconds")
+            continue
+        # In a thread, as what hangs cannot be ended, only left behind.
+        thread = threading.Thread(target=lambda name=name, found=found: found.append(attempt(name, project)))
+        thread.daemon = True
+        with isolate_rng():
+            thread.start()
+            thread.join(left)
+        remedy = f"Does it hang? Take more time: --only {name} --seconds 600."
+        yield name, found[0] if found else Result("fail", f"no end in {left:.0f} s", remedy)
+
+
+def attempt(name: str, project: Project) -> Result:
+    """Return what check `name` finds; one that raises fails."""
+    torch.manual_seed(0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return CHECKS[name](project)
+    except Skip as reason:
+        return Result("skip", str(reason))
+    except Exception as error:
+        if sentence := explain(error):
+            return Result("fail", sentence, "Mend what the sentence names.")
+        places = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        own = [f"{p}, line {n}" for p, n in places if HERE.parents[1] in p.parents and HERE not in p.parents]
+        what = [type(error).__name__, *str(error).strip().splitlines()][:2]
+        return Result(
+            "fail", ": ".join(what), f"Look at {own[-1] if own else 'the class that the configuration names'}."
+        )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a line for each check; exit with 1 if one fails."""
+    from ... import training as commands
+    from ...progress import quieten
+
+    parser = argparse.ArgumentParser(prog="doctor", add_help=False, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    parser.add_argument("--only", action="append", choices=list(CHECKS), metavar="NAME", help=", ".join(CHECKS))
+    parser.add_argument("--seconds", type=float, default=60.0, help="after which no check begins (default: 60)")
+    options, rest = parser.parse_known_args(arguments)
+    build = partial(commands.TrainingCLI, commands._split(rest)[1], commands.DEFAULT)
+    if {"-h", "--help"} & set(rest):
+        print(parser.format_help())
+        build()
+    quieten()
+    results, begin, shown = {}, time.monotonic(), ""
+    logging.disable(logging.WARNING)  # what was chosen is said by the checks
+    for name, result in examine(Project(build), options.only or list(CHECKS), options.seconds):
+        title = CHECKS[name].__module__.rsplit(".", 1)[-1]
+        results[name] = {"family": title, **asdict(result)}
+        if not options.json:
+            print(f"\n{title}\n" * (title != shown) + line(name, result), flush=True)
+        shown = title
+    logging.disable(logging.NOTSET)
+    print(json.dumps(results, indent=2) if options.json else ending(results, time.monotonic() - begin), flush=True)
+    if any(result["state"] == "fail" for result in results.values()):
+        sys.exit(1)
+
+
+def line(name: str, result: Result) -> str:
+    """Return what is printed of a check."""
+    state = result.state if result.state in ("pass", "skip") else result.state.upper()
+    remedy = f"\n{' ' * 28}-> {result.remedy}" if result.remedy else ""
+    return f"  {state}  {name:<18}  {result.figure}{remedy}"
+
+
+def ending(results: dict[str, dict[str, str]], seconds: float) -> str:
+    """Return the last line: how it stands, and what to do next."""
+    states, run = Counter(one["state"] for one in results.values()), f"python -m {__package__.split('.')[0]}"
+    next_step = f"Next: {run} fit"
+    if states["fail"]:
+        next_step = f"Mend the first fail first, as others may follow from it; then again: {run} doctor"
+    return f"\n{', '.join(f'{n} {state}' for state, n in states.items())} in {seconds:.0f} s. {next_step}"
