@@ -14,6 +14,7 @@ from lightning.pytorch import Trainer
 from .practices.errors import UserError
 from .record import read
 from .resume import length
+from .runs import require_whole
 
 MAY_CHANGE = (
     "trainer.max_epochs",
@@ -63,7 +64,7 @@ def check_resume(run: Path, config: dict[str, Any], data: dict[str, Any], traine
     path = run / "checkpoints" / "last.ckpt"
     if not path.is_file():  # killed before the first step
         return None, {"from_step": 0, "changed": changed}
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    checkpoint = torch.load(require_whole(path), map_location="cpu", weights_only=True, mmap=True)
     there, here = len(checkpoint["callbacks"]["ExactResume"]["ranks"]), trainer.world_size
     if there != here:
         raise UserError(f"{run} ran on {there} processes, not {here}; set --trainer.devices to match.")

@@ -1,17 +1,18 @@
 """One entry point: `python -m PACKAGE COMMAND`.
 
 Commands are looked up by name and imported when they run, so that those that need no torch start
-at once. A mistake of the user's ends in one sentence and exit code 2, never in a traceback.
+at once. A mistake of the user's ends in one sentence and exit code 2; TRACEBACK=1 in the environment shows where.
 """
 
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .practices.errors import explain
+from .practices.errors import explain, one_of
 
 # Name, what it does, where it is.
 COMMANDS = {
@@ -62,9 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if name in ("-h", "--help"):
         print(usage())
         return
-    if name not in commands():
-        sys.exit(f"error: there is no command {name!r}; the commands are {', '.join(commands())}.")
-    guarded(lambda: load(commands()[name][1])(rest))
+    guarded(lambda: load(commands()[one_of("the command", name, commands())][1])(rest))
 
 
 def guarded(command: Callable[[], None]) -> None:
@@ -73,7 +72,7 @@ def guarded(command: Callable[[], None]) -> None:
         command()
     except Exception as error:
         sentence = explain(error)
-        if sentence is None:
+        if sentence is None or os.environ.get("TRACEBACK"):
             raise
         print(f"error: {sentence}", file=sys.stderr)
         sys.exit(2)

@@ -134,7 +134,10 @@ def now() -> str:
 def read(run: Path) -> dict[str, Any]:
     """Return the record of `run`; empty where it has none."""
     path = run / "record.json"
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); remove the run, or restore the file.") from error
     return content
 
 

@@ -6,6 +6,7 @@ exported or thrown away as a whole.
 
 import os
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,11 +97,22 @@ def find_checkpoint(run: Path, name: str) -> Path:
     """Return checkpoint `name` (`best` or `last`) of `run`.
 
     Raises:
-        UserError: The run stopped before it wrote one.
+        UserError: The run stopped before it wrote one, or the file is damaged.
     """
     path = run / "checkpoints" / f"{name}.ckpt"
     if not path.is_file():
         raise UserError(f"{path} does not exist, as the run stopped before it was written; start another with fit.")
+    return require_whole(path)
+
+
+def require_whole(path: Path) -> Path:
+    """Return the path of a checkpoint that was written to its end.
+
+    Raises:
+        UserError: It is not what torch.save writes.
+    """
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{path} is damaged or no checkpoint; copy it anew, or start another run with fit.")
     return path
 
 

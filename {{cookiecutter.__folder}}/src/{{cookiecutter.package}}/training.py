@@ -24,6 +24,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from .callbacks import Checkpoint, Monitor, standard_callbacks
 from .changes import check_resume
 from .cli import after
+from .parsing import require_yaml
 from .practices.base_module import BaseModule
 from .practices.errors import UserError
 from .practices.export import export_onnx
@@ -50,6 +51,7 @@ class TrainingCLI(LightningCLI):
         """Read `base`, then `arguments`. With `open_run`, log and write checkpoints into the folder it gives."""
         if not base.is_file():
             raise UserError(f"{base} does not exist here; start the command in the project's folder.")
+        require_yaml(base)
         self.open_run = open_run
         self.run: Path | None = None
         super().__init__(
@@ -131,6 +133,8 @@ def _split(arguments: Sequence[str], *own: str) -> tuple[argparse.Namespace, lis
     options, rest = parser.parse_known_args(arguments)
     if {"-h", "--help"} & set(rest):
         print("".join(f"  {option} VALUE  {OWN_OPTIONS[option]}\n" for option in own) + "\nand the configuration:\n")
+    for path in options.config:
+        require_yaml(Path(path))
     return options, [f"--config={path}" for path in options.config] + rest
 
 
@@ -157,7 +161,8 @@ def fit(arguments: Sequence[str]) -> None:
     cli = TrainingCLI(rest, old / "config.yaml" if old else DEFAULT, lambda: old or new_run())
     require_same_facts(cli)
     # With an example the summary shows what shape enters and leaves every layer.
-    cli.model.example_input_array = cli.model.example_inputs(cli.datamodule.sample_batch())
+    cli.model.example_input_array = inputs = cli.model.example_inputs(cli.datamodule.sample_batch())
+    cli.model.try_on(inputs)
     if cli.run is None:  # fast_dev_run: every line of code once, nothing kept
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
         say_next("debug")

@@ -46,6 +46,8 @@ class BaseModule(LightningModule):
         compile_network: bool = False,
     ) -> None:
         super().__init__()
+        if learning_rate <= 0:
+            raise UserError(f"model.learning_rate must be above 0, but is {learning_rate}.")
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.schedule: Schedule = schedule
         self.warmup_share = warmup_share
@@ -59,6 +61,24 @@ class BaseModule(LightningModule):
     def example_inputs(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Return the arguments of `forward`, by name, that `batch` holds; the export traces with them."""
         raise NotImplementedError(f"{type(self).__name__} must define example_inputs(batch).")
+
+    def try_on(self, inputs: dict[str, Tensor]) -> None:
+        """Compute on two samples of `inputs`, the arguments of `forward`, before anything is written.
+
+        Raises:
+            UserError: The network cannot take them.
+        """
+        try:
+            with torch.no_grad():
+                self.eval()(**{name: value[:2] for name, value in inputs.items()})
+        except (RuntimeError, ValueError, IndexError) as error:
+            shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in inputs.items())
+            raise UserError(
+                f"the network cannot take the data's {shapes}: {str(error).splitlines()[0].rstrip('.')}; choose sizes "
+                "in data that it can, or another network (with TRACEBACK=1 in the environment you see where)."
+            ) from error
+        finally:
+            self.train()
 
     def configure_model(self) -> None:
         """Compile in place: torch.compile(network) would wrap it and rename every key of a checkpoint."""

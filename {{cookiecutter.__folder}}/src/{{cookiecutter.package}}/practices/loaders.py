@@ -160,6 +160,9 @@ class BaseDataModule(LightningDataModule):
         weighted_sampling: bool = False,
     ) -> None:
         super().__init__()
+        if batch_size < 1 or (num_workers or 0) < 0:
+            given = f"{batch_size} and {num_workers}"
+            raise UserError(f"data.batch_size must be 1 or more and data.num_workers 0 or more, but they are {given}.")
         self.batch_size, self.weighted_sampling = batch_size, weighted_sampling
         self.num_workers = choose_workers() if num_workers is None else num_workers
         self.pin_memory = torch.accelerator.is_available() if pin_memory is None else pin_memory

@@ -95,7 +95,7 @@ def read_table(path: Path, id_columns: Sequence[str] = ()) -> Table:
     if not rows:
         raise UserError(f"{path} holds no row; give it a header with the columns' names, and rows.")
     table = Table(path, rows, [], list(range(1, len(rows) + 1)))
-    columns = [table.column(name, "data.id_column") for name in id_columns or rows[0]]
+    columns = [table.column(name, "data.id_column or what stands in for it") for name in id_columns or rows[0]]
     seen: Counter[str] = Counter()
     for cells in zip(*columns, strict=True):
         name = cells[0] if len(id_columns) == 1 else hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:16]

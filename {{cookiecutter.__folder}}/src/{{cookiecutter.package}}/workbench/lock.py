@@ -6,7 +6,6 @@ Pip is asked what it would install to make this environment once more, without i
     python -m pip install --no-deps --editable .
 """
 
-import argparse
 import json
 import platform
 import subprocess
@@ -16,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..parsing import Parser
 from ..practices.errors import UserError
 
 
 def main(arguments: Sequence[str]) -> None:
     """Write the lock file."""
-    parser = argparse.ArgumentParser(prog="lock", description=(__doc__ or "").splitlines()[0])
+    parser = Parser(prog="lock", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("requirements.lock"))
     parser.add_argument("packages", nargs="*", help="only these, as name==version; default: all that is installed")
     options = parser.parse_args(arguments)

@@ -5,7 +5,6 @@ function of that id in todo_checks.py looks up; an item of your own is proved by
 shows the place, and holds the reason where an item is decided or dismissed.
 """
 
-import argparse
 import inspect
 import json
 import re
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from ..parsing import Parser
 from ..practices.errors import UserError
 from .todo_checks import CHECKS, LOADER, OF_SOME, Project
 
@@ -167,7 +167,7 @@ def show(items: list[Item]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the items; with --check, exit 1 while any is open."""
-    parser = argparse.ArgumentParser(prog="todo", description="List what is still to be made yours, in order.")
+    parser = Parser(prog="todo", description="List what is still to be made yours, in order.")
     parser.add_argument("--check", action="store_true", help="exit with 1 while any is open")
     parser.add_argument("--json", action="store_true", help="print everything that is known, as JSON")
     options = parser.parse_args(arguments)
