@@ -160,9 +160,9 @@ def fit(arguments: Sequence[str]) -> None:
         rest.append(f"--trainer.logger.init_args.id={old.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     cli = TrainingCLI(rest, old / "config.yaml" if old else DEFAULT, lambda: old or new_run())
     require_same_facts(cli)
-    # With an example the summary shows what shape enters and leaves every layer.
-    cli.model.example_input_array = inputs = cli.model.example_inputs(cli.datamodule.sample_batch())
+    inputs = cli.model.example_inputs(cli.datamodule.sample_batch())
     cli.model.try_on(inputs)
+    cli.model.example_input_array = inputs  # so the summary shows what shape enters and leaves every layer
     if cli.run is None:  # fast_dev_run: every line of code once, nothing kept
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
         say_next("debug")
