@@ -16,6 +16,8 @@ FILES_OF = {
     "task": {
         "image_classification": [
             "src/{package}/image_classification",
+            "src/{package}/workbench/report/classification.py",
+            "tests/workbench/test_report_classification.py",
             "tests/test_image_classification.py",
             "src/{package}/reading/images.py",
             "src/{package}/practices/pretrained.py",
@@ -44,6 +46,8 @@ FILES_OF = {
         ],
         "semantic_segmentation": [
             "src/{package}/semantic_segmentation",
+            "src/{package}/workbench/report/segmentation.py",
+            "tests/workbench/test_report_segmentation.py",
             "tests/test_semantic_segmentation.py",
             "src/{package}/reading/images.py",
             "src/{package}/practices/losses.py",
@@ -68,6 +72,8 @@ FILES_OF = {
         ],
         "tabular_regression": [
             "src/{package}/tabular_regression",
+            "src/{package}/workbench/report/regression.py",
+            "tests/workbench/test_report_regression.py",
             "tests/test_tabular_regression.py",
             "src/{package}/reading/tables.py",
             "configs/default.tabular_regression.yaml",
@@ -78,6 +84,8 @@ FILES_OF = {
         ],
         "text_classification": [
             "src/{package}/text_classification",
+            "src/{package}/workbench/report/classification.py",
+            "tests/workbench/test_report_classification.py",
             "tests/test_text_classification.py",
             "src/{package}/reading/sequences.py",
             "src/{package}/reading/tables.py",

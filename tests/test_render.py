@@ -33,7 +33,7 @@ def check_every_file_parses(project: Path) -> None:
         path = project / name
         text = path.read_text(encoding="utf-8")
         leftovers = re.findall(r"(?<!\$)\{\{ ?cookiecutter|\{%", text)
-        assert not leftovers, name
+        assert not leftovers or path.suffix == ".html", name  # the report's page is a template of the project itself
         assert text.endswith("\n") or not text, f"{name} must end its last line"
         assert path.suffix == ".py" or "\n\n\n" not in text, f"{name} has a hole where an option was"
         if path.suffix == ".py":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from {{ cookiecutter.package }}.cli import workbench
 from {{ cookiecutter.package }}.training import DEFAULT, TrainingCLI
 
 PROJECT = Path(__file__).parents[1]
@@ -34,6 +35,13 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     random_state = torch.get_rng_state()
     yield folder
     torch.set_rng_state(random_state)
+
+
+@pytest.fixture(autouse=True)
+def quick_ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no report of the many short runs; its own tests, in tests/workbench, look at it."""
+    if (added := workbench()) and request.path.parent.name != "workbench":
+        monkeypatch.setitem(added.AFTER, "fit", [])
 
 
 @pytest.fixture

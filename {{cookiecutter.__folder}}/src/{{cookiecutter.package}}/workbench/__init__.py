@@ -4,13 +4,14 @@
 COMMANDS = {
     "lock": ("write requirements.lock, this environment with hashes", ".workbench.lock:main"),
     "compare": ("show what differs between runs: results, data, versions, configuration", ".workbench.compare:main"),
+    "report": ("write a run's report: a page with its curves, errors and record", ".workbench.report:main"),
     "doctor": ("look for what would spoil a long run, in a minute", ".workbench.doctor:main"),
     "todo": ("list what is still to be made yours, in order", ".workbench.todo:main"),
 }
 
 # What commands do at their end besides, called with the configured run: name of the command, where it is.
 AFTER: dict[str, list[str]] = {
-    "fit": [],
+    "fit": [".workbench.report:after_fit"],
     "validate": [],
     "test": [".workbench.card:after_test"],
     "predict": [".workbench.card:after_predict"],

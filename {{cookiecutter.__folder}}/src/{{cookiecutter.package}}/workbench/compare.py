@@ -1,10 +1,9 @@
-"""What differs between runs: `compare RUN RUN...` prints it, `--html FILE` writes it as a page.
+"""What differs between runs: `compare RUN RUN...` prints it, `--html` writes it as a page, with their curves.
 
-Read from the runs' record.json alone, so it also works for runs of a machine that is gone.
+Read from the runs' record.json and metrics.csv alone, so it also works for runs of a machine that is gone.
 """
 
 import argparse
-import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ SECTIONS = {
 }
 # Of the configuration: where a run lies says nothing about it.
 PLACES = ("trainer.default_root_dir", "trainer.logger.init_args.save_dir", "trainer.logger.init_args.id")
+PAGE, CHARTS = Path("runs/compare.html"), 6
 Rows = list[tuple[str, list[str]]]
 
 
@@ -27,17 +27,21 @@ def main(arguments: Sequence[str]) -> None:
     """Compare the runs that `arguments` name."""
     parser = argparse.ArgumentParser(prog="compare", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", help="folders of runs, or the file of a group of runs, runs/<group>.json")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write it as a page")
+    about = f"also write it as a page, by default {PAGE}"
+    parser.add_argument("--html", nargs="?", type=Path, const=PAGE, metavar="FILE", help=about)
     options = parser.parse_args(arguments)
+    if options.html and options.html.is_dir():
+        raise UserError(f"--html needs the name of a file, but {options.html} is a folder; name the runs first.")
     runs = [run for name in options.runs for run in expand(Path(name))]
     if len(runs) < 2:
         raise UserError("compare needs two runs or more; give their folders, such as runs/latest.")
     records = [load(run) for run in runs]
     names = [record["run"] for record in records]
+    names = names if len(set(names)) == len(names) else [str(run) for run in runs]
     sections = {title: rows(records, keys) for title, keys in SECTIONS.items()}
     print("\n".join(text(names, sections)))
     if options.html:
-        options.html.write_text(page(names, sections), encoding="utf-8")
+        page(options.html, runs, names, sections)
         print(f"\nWritten to {options.html}")
 
 
@@ -95,21 +99,24 @@ def text(names: list[str], sections: dict[str, Rows]) -> list[str]:
     return lines
 
 
-STYLE = (
-    "body{font:15px system-ui;margin:2em}table{border-collapse:collapse}td,th{padding:.3em .8em;text-align:right;"
-    "border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
-)
+def page(path: Path, runs: list[Path], names: list[str], sections: dict[str, Rows]) -> None:
+    """Write what differs to `path`, with the runs' curves laid over each other, whose pictures go beside it."""
+    from .report.charts import lines
+    from .report.page import Picture, Section, Table, write
+    from .report.verdict import curve, judge, read
 
-
-def page(names: list[str], sections: dict[str, Rows]) -> str:
-    """Return the table as one HTML file that needs no other."""
-
-    def row(cells: Sequence[str], tag: str = "td") -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = [row(["", *names], "th")]
-    for title, found in sections.items():
-        body.append(row([title if found else f"{title}: the same"], "th"))
-        body += [row([name, *values]) for name, values in found]
-    table = "\n".join(body)
-    return f'<!doctype html><meta charset="utf-8"><title>Runs</title><style>{STYLE}</style><table>{table}</table>\n'
+    metrics = [read(run) for run in runs]
+    columns = dict.fromkeys(name for found in metrics for row in found[:1] for name in row if name.startswith("val/"))
+    pictures: list[Picture] = []
+    for name in list(dict.fromkeys(["train/loss", "val/loss", *columns]))[:CHARTS]:
+        curves = {label: curve(found, name) for label, found in zip(names, metrics, strict=True)}
+        if shown := {label: values for label, values in curves.items() if values}:
+            file = path.with_suffix("") / f"curve-{len(pictures)}.png"
+            pictures.append(lines(file, shown, "epoch", name, ""))
+    verdicts = [[label, *judge(found)] for label, found in zip(names, metrics, strict=True)]
+    tables = [
+        Section(title.capitalize(), "" if found else "The same.", Table(["", *names], [[n, *v] for n, v in found]))
+        for title, found in sections.items()
+    ]
+    course = Section("Learning curves", "", Table(["run", "verdict", ""], verdicts, prose=True), pictures)
+    write(path, f"{len(runs)} runs", [], [course, *tables])
