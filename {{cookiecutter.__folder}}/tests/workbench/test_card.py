@@ -9,12 +9,16 @@ import pytest
 
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.repeat import wilson
-from {{ cookiecutter.package }}.workbench.card import HUMAN, OPEN, SOURCE, read_sections
+from {{ cookiecutter.package }}.workbench.card import HUMAN, OPEN, SOURCE, split
 
 from conftest import SHORT
 
 LATEST = Path("runs/latest")
 CARD = LATEST / "MODEL_CARD.md"
+
+
+def read_sections(path: Path) -> dict[str, str]:
+    return split(path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture

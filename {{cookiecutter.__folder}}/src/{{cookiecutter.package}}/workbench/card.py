@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ HUMAN = {
 def after_export(cli: Any, run: Path, path: Path) -> None:
     """Write the card beside the exported file at `path`."""
     card, facts = path.with_name(NAME), describe(cli, run, path)
-    cards = [read_sections(one) for one in chain([card], sorted(RUNS.glob(f"[!l]*/{NAME}"), reverse=True))]
+    earlier = sorted(RUNS.glob(f"[!l]*/{NAME}"), reverse=True)
+    cards = [split(one.read_text(encoding="utf-8") if one.is_file() else "") for one in (card, *earlier)]
     for title, wanted in HUMAN.items():
         # Where data comes from is true of that data alone.
         told = [one[title] for one in cards if title in one and (title != SOURCE or one.get("Data") == facts["Data"])]
@@ -65,63 +65,46 @@ def after_predict(cli: Any, run: Path) -> None:
     print(f"Tried: {path} on {own[0]}, differs from torch by {difference:.0e}")
 
 
-def read_sections(card: Path) -> dict[str, str]:
-    """Return the sections of a card by title; none where there is no card."""
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+def split(text: str) -> dict[str, str]:
+    """Return the sections of a card's text by title."""
     return {title: body.strip() for title, body in re.findall(r"(?ms)^## (.+?)\n(.*?)(?=^## |\Z)", text)}
 
 
 def describe(cli: Any, run: Path, path: Path) -> dict[str, str]:
-    """Return the sections that the run's record tells, in the card's order; those of people are still empty."""
+    """Return the sections of card.md with what the run's record and the file tell; those of people are empty."""
     record, module = read(run), best_module(cli, run).eval()
-    config, data, git, hardware = (record[name] for name in ("config", "data", "git", "hardware"))
-    model, batch_size = config["model"]["init_args"], config["data"]["init_args"].get("batch_size")
-    difference = compare(module, path, module.example_inputs(cli.datamodule.sample_batch()))
-    return {
-        "File": bullets(
-            f"`{path.name}`, {path.stat().st_size / 1e6:.2f} MB, sha256 `{digest(path)}`",
-            f"from run `{run.name}`; its outputs differ from torch's by {difference:.0e} of the largest at most",
-            f"{config['model']['class_path']}, {model['network']['class_path']} {model['network'].get('init_args')}",
-        ),
-        "Intended use": "",
-        "Limits": "",
-        "Results": results(run, config, data["samples"]),
-        "Data": bullets(
-            f"folder `{config['data']['init_args'].get('root')}`, fingerprint `{data['sha256']}`",
-            ", ".join(f"{split} {count:,}" for split, count in data["samples"].items()) + " samples",
-            *([f"classes: {', '.join(data['class_names'])}"] if "class_names" in data else []),
-        ),
-        SOURCE: "",
-        "Training": bullets(
-            f"seed {record['seed']}, {record.get('epochs', 0)} epochs, {record.get('steps', 0)} steps, batch size "
-            f"{batch_size}, learning rate {model.get('learning_rate')}, precision {config['trainer']['precision']}",
-            f"commit {git['commit']} (None: no repository), changed since: {', '.join(git['changed']) or 'nothing'}",
-            ", ".join(f"{name} {version}" for name, version in record["versions"].items() if version),
-            f"{hardware['machine']}, {hardware['cpus']} CPUs, GPUs: {', '.join(hardware['gpus']) or 'none'}",
-        ),
+    config, data, record = record["config"], record["data"], {"epochs": 0, "steps": 0, **record}
+    model, init = config["model"]["init_args"], config["data"]["init_args"]
+    facts = {
+        "size": path.stat().st_size / 1e6,
+        "sha256": digest(path),
+        "difference": compare(module, path, module.example_inputs(cli.datamodule.sample_batch())),
+        "network": {"init_args": "", **model["network"]},
+        "root": init.get("root"),
+        "batch_size": init.get("batch_size"),
+        "results": results(run, config, data["samples"]),
+        "samples": ", ".join(f"{split} {count:,}" for split, count in data["samples"].items()),
+        "classes": ", ".join(data.get("class_names", ["none"])),
+        "changed": ", ".join(record["git"]["changed"]) or "nothing",
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items() if version),
+        "gpus": ", ".join(record["hardware"]["gpus"]) or "none",
     }
-
-
-def bullets(*lines: str) -> str:
-    """Return lines as a list."""
-    return "\n".join(f"- {line}" for line in lines)
+    text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return split(text.format(path=path, run=run, record=record, config=config, data=data, model=model, **facts))
 
 
 def results(run: Path, config: dict[str, Any], samples: dict[str, int]) -> str:
-    """Return the metrics of both splits as a table; a share of samples has an interval, other metrics need repeats."""
+    """Return the rows of the metrics of both splits; a share of samples has an interval, other metrics need repeats."""
     file, monitor = run / "test_metrics.json", config["monitor"]
     tested = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     found = {k: v for k, v in best(run, monitor["metric"], monitor["mode"]).items() if k.startswith("val/")} | tested
-    rows = ["| metric | value | 95 % interval | samples |", "|---|---|---|---|"]
+    rows = [] if tested else ["| test | not measured; the command `test` measures it and writes it here | | |"]
     for name, value in sorted(found.items()):
         split, n = name.split("/")[0], samples.get(name.split("/")[0], 0)
         part = "part of " if config["trainer"].get(f"limit_{split}_batches") is not None else ""
         share = name.endswith("accuracy") and n and not part
         interval = "{:.4g} to {:.4g}".format(*wilson(value, n)) if share else "none"
         rows.append(f"| {name} | {value:.4g} | {interval} | {part}{n} |")
-    if not tested:
-        rows.append("| test | not measured; the command `test` measures it and writes it here | | |")
-    rows += ["", "Intervals are Wilson's (1927), of a share of n samples; for other metrics see `fit --repeat`."]
     return "\n".join(rows)
 
 
