@@ -144,6 +144,8 @@ def test_another_run_is_where_training_starts(capsys, caplog):
     said = caplog.text + capsys.readouterr().err
     assert f"{len(network)} of {len(network)} tensors taken; new: none" in said
     assert "Fine-tuning: " in said
+    main(["test"])
+    assert (latest() / "test_metrics.json").is_file()
 
 
 def test_a_run_for_other_classes_leaves_the_head_and_one_for_other_inputs_is_refused(build, tmp_path: Path):

@@ -132,9 +132,10 @@ class FineTuning(Callback):
         return {"trained": self.trained}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Unfreeze what a run to be resumed had unfrozen; optimizers are made after this."""
+        """Unfreeze what a run to be resumed had unfrozen; optimizers are made after this. Not where one is measured."""
         self.trained = state_dict["trained"]
-        self._freeze()
+        if self.stages:
+            self._freeze()
 
     def _freeze(self) -> None:
         """Let the stages that are trained learn, and no others."""
