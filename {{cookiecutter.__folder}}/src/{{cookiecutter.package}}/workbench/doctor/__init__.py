@@ -8,6 +8,7 @@ import argparse
 import importlib
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -25,49 +26,47 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from ...practices.errors import explain
 from .project import CHECKS, Project, Result, Skip
 
+HERE = Path(__file__).parent
+for family in ("data", "model", "machine", "export"):  # the order of their checks
+    importlib.import_module(f".{family}", __package__)
 FIRST = ("configuration", "samples-read", "batches", "layer-shapes")  # the others look at what these make
 LONGEST = 30.0  # seconds that one check may take; a loader that hangs takes longer
-HERE = Path(__file__).parent
-for family in ("data", "model", "training", "export", "machine"):  # the order of their checks
-    importlib.import_module(f".{family}", __package__)
 
 
 def examine(project: Project, names: Sequence[str], seconds: float) -> Iterator[tuple[str, Result]]:
-    """Yield name and result of the checks `names`, and of those that come first; after `seconds` none begins."""
+    """Yield name and result of the checks `names`, and of those that come first; what `seconds` do not allow, skip."""
     end = time.monotonic() + seconds
+    project.folder.mkdir(parents=True, exist_ok=True)
     for name in [name for name in CHECKS if name in (*names, *FIRST)]:
-        left, found = min(end - time.monotonic(), LONGEST), list[Result]()
-        if left <= 0:
-            yield name, Result("skip", f"not looked at, as {seconds:g} s are over; take more by --seconds")
-            continue
+        found, left = list[Result](), end - time.monotonic()
         # In a thread, as what hangs cannot be ended, only left behind.
-        thread = threading.Thread(target=lambda name=name, found=found: found.append(attempt(name, project)))
-        thread.daemon = True
-        with isolate_rng():
-            thread.start()
-            thread.join(left)
-        remedy = f"Does it hang? Take more time: --only {name} --seconds 600."
-        yield name, found[0] if found else Result("fail", f"no end in {left:.0f} s", remedy)
+        thread = threading.Thread(target=attempt, args=(name, project, found), daemon=True)
+        if left > 0:
+            with isolate_rng():
+                thread.start()
+                thread.join(min(left, LONGEST))
+        late = Result("skip", f"the {seconds:g} s are over; take more by --seconds")
+        hung = Result("fail", f"no end in {LONGEST:g} s", "Look whether reading a sample, or a worker process, hangs.")
+        project.left_behind = project.left_behind or thread.is_alive()
+        yield name, found[0] if found else hung if left > LONGEST else late
 
 
-def attempt(name: str, project: Project) -> Result:
-    """Return what check `name` finds; one that raises fails."""
+def attempt(name: str, project: Project, found: list[Result]) -> None:
+    """Add to `found` what check `name` finds; one that raises fails."""
     torch.manual_seed(0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return CHECKS[name](project)
+            found.append(CHECKS[name](project))
     except Skip as reason:
-        return Result("skip", str(reason))
+        found.append(Result("skip", str(reason)))
     except Exception as error:
-        if sentence := explain(error):
-            return Result("fail", sentence, "Mend what the sentence names.")
         places = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
         own = [f"{p}, line {n}" for p, n in places if HERE.parents[1] in p.parents and HERE not in p.parents]
-        what = [type(error).__name__, *str(error).strip().splitlines()][:2]
-        return Result(
-            "fail", ": ".join(what), f"Look at {own[-1] if own else 'the class that the configuration names'}."
-        )
+        place = f"Look at {own[-1] if own else 'the class that the configuration names'}."
+        sentence = explain(error)
+        what = ": ".join([type(error).__name__, *str(error).strip().splitlines()][:2])
+        found.append(Result("fail", sentence or what, "Mend what the sentence names." if sentence else place))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -87,7 +86,8 @@ def main(arguments: Sequence[str]) -> None:
     quieten()
     results, begin, shown = {}, time.monotonic(), ""
     logging.disable(logging.WARNING)  # what was chosen is said by the checks
-    for name, result in examine(Project(build), options.only or list(CHECKS), options.seconds):
+    project = Project(build)
+    for name, result in examine(project, options.only or list(CHECKS), options.seconds):
         title = CHECKS[name].__module__.rsplit(".", 1)[-1]
         results[name] = {"family": title, **asdict(result)}
         if not options.json:
@@ -95,21 +95,23 @@ def main(arguments: Sequence[str]) -> None:
         shown = title
     logging.disable(logging.NOTSET)
     print(json.dumps(results, indent=2) if options.json else ending(results, time.monotonic() - begin), flush=True)
-    if any(result["state"] == "fail" for result in results.values()):
+    failed = any(result["state"] == "fail" for result in results.values())
+    if project.left_behind:
+        os._exit(failed)  # a thread that still computes would make the interpreter's end crash
+    if failed:
         sys.exit(1)
 
 
 def line(name: str, result: Result) -> str:
     """Return what is printed of a check."""
     state = result.state if result.state in ("pass", "skip") else result.state.upper()
-    remedy = f"\n{' ' * 28}-> {result.remedy}" if result.remedy else ""
-    return f"  {state}  {name:<18}  {result.figure}{remedy}"
+    return f"  {state}  {name:<18}  {result.figure}" + f"\n{' ' * 28}-> {result.remedy}" * bool(result.remedy)
 
 
 def ending(results: dict[str, dict[str, str]], seconds: float) -> str:
     """Return the last line: how it stands, and what to do next."""
     states, run = Counter(one["state"] for one in results.values()), f"python -m {__package__.split('.')[0]}"
-    next_step = f"Next: {run} fit"
+    counts = f"{', '.join(f'{number} {state}' for state, number in states.items())} in {seconds:.0f} s"
     if states["fail"]:
-        next_step = f"Mend the first fail first, as others may follow from it; then again: {run} doctor"
-    return f"\n{', '.join(f'{n} {state}' for state, n in states.items())} in {seconds:.0f} s. {next_step}"
+        return f"\n{counts}. Mend the first fail first, as others may follow from it; then again: {run} doctor"
+    return f"\n{counts}. Next: {run} fit"

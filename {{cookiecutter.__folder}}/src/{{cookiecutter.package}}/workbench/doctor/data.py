@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from ...practices.errors import explain
 from ...runs import unused
@@ -33,20 +35,16 @@ def configuration(project: Project) -> Result:
 @check
 def files_decode(project: Project) -> Result:
     """Every image file can be decoded."""
-    known, end = Image.registered_extensions(), time.monotonic() + project.seconds
+    known, end, faults, looked = Image.registered_extensions(), time.monotonic() + project.seconds, [], 0
     paths = [name for split in SPLITS for name in project.data.sample_ids(split) if Path(name).suffix.lower() in known]
-    faults, looked = [], 0
-    for path in paths:
-        try:
-            with Image.open(path) as file:
-                file.load()
-        except Exception as error:
-            faults.append(f"{path} ({str(error).splitlines()[0]})")
-        looked += 1
-        if time.monotonic() > end:
-            break
     if not paths:
         raise Skip("the samples are no image files")
+    for path in itertools.takewhile(lambda _: time.monotonic() < end, paths):
+        looked += 1
+        try:
+            Image.open(path).load()
+        except Exception as error:
+            faults.append(f"{path} ({str(error).splitlines()[0]})")
     return fail_if(faults, "Repair these files or remove them.", f"{looked:,} of {len(paths):,} files")
 
 
@@ -58,7 +56,7 @@ def samples_read(project: Project) -> Result:
     sizes = {split: len(project.data.dataset(split)) for split in SPLITS}
     project.seen = {s: look(project, s, project.seconds * sizes[s] / sum(sizes.values())) for s in SPLITS}
     faults = [error for seen in project.seen.values() for error in seen.errors]
-    figure = " and ".join(f"{seen.looked:,} of {seen.total:,} {split}" for split, seen in project.seen.items())
+    figure = ", ".join(f"{seen.looked:,} of {seen.total:,} {split}" for split, seen in project.seen.items())
     return fail_if(faults, "Mend what the dataset's __getitem__ or the collate function does.", figure)
 
 
@@ -66,26 +64,24 @@ def look(project: Project, split: Any, seconds: float) -> Seen:
     """Look at the samples of `split` in random order for at most `seconds`."""
     loader: Any = project.data.loader(split)
     ids, seen, end = project.data.sample_ids(split), Seen(len(loader.dataset)), time.monotonic() + seconds
-    for index in torch.randperm(seen.total, generator=torch.Generator().manual_seed(0)).tolist():
+    order = torch.randperm(seen.total, generator=torch.Generator().manual_seed(0)).tolist()
+    for index in itertools.takewhile(lambda _: time.monotonic() < end, order):
         seen.looked += 1
         try:
-            batch = loader.collate_fn([loader.dataset[0, index]])
+            batch, content = loader.collate_fn([loader.dataset[0, index]]), hashlib.blake2b(digest_size=12)
             inputs = project.module.example_inputs(batch)
-            content = hashlib.blake2b(digest_size=12)
             for name, value in tensors({**batch, **inputs}).items():
                 numbers = count(seen, name, value, ids[index])
                 content.update(f"{numbers.shape}".encode() + numbers.tobytes() if name in inputs else b"")
             seen.contents[ids[index]] = content.digest()
         except Exception as error:
             seen.errors.append(f"{ids[index]}: {explain(error) or f'{type(error).__name__}: {error}'}")
-        if time.monotonic() > end:
-            break
     return seen
 
 
 def count(seen: Seen, name: str, value: Tensor, sample: str) -> Any:
     """Count what entry `name` of `sample` holds in; return it as an array."""
-    numbers = value.detach().cpu().double().numpy()
+    numbers = value.detach().double().numpy()
     seen.types.setdefault(name, set()).add(value.dtype)
     if not value.is_floating_point():
         whole = (part.tolist() for part in np.unique(numbers.astype(int), return_counts=True))
@@ -116,40 +112,32 @@ def batches(project: Project) -> Result:
     """Samples make batches, with something to predict, of one type and range in all splits."""
     if any(seen.errors for seen in project.seen.values()):
         raise Skip("not looked at, as not all samples can be read: see above")
-    project.batches = [project.moved(batch) for batch in itertools.islice(loader(project, 0), 3)]
+    device, convert = project.trainer.strategy.root_device, project.trainer.precision_plugin.convert_input
+    found = [convert(move_data_to_device(batch, device)) for batch in itertools.islice(loader(project, 0), 3)]
+    project.batches = [project.data.on_after_batch_transfer(batch, 0) for batch in found]
     inputs, batch = project.module.example_inputs(project.batches[0]), tensors(project.batches[0])
     others = [n for n, v in batch.items() if n not in inputs and not any(v is value for value in inputs.values())]
     project.inputs, project.target = inputs, next((n for n in (*TARGETS, *others) if n in others), "")
-    figures, faults, hints = [], [] if project.target else ["nothing to predict"], []
-    for name in [*inputs, *others]:
+    figures, faults, hints = [], [] if project.target else ["there is nothing to predict"], []
+    for name in [*inputs, project.target] if project.target else inputs:
         types = set().union(*(seen.types.get(name, set()) for seen in project.seen.values()))
         ranges = [seen.ranges.get(name, (0.0, 0.0)) for seen in project.seen.values()]
-        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
-        figures.append(f"{name} {low:.4g} to {high:.4g}")
-        odd = len(types) > 1 or types & {torch.float64, torch.float16}
-        faults += [f"{name} is {' and '.join(sorted(map(str, types)))}"] if odd else []
-        if name in inputs and inputs[name].ndim > 3 and high > 20:
+        figures.append(f"{name} {min(low for low, _ in ranges):.4g} to {max(high for _, high in ranges):.4g}")
+        if len(types) > 1 or types & {torch.float64, torch.float16}:
+            faults.append(f"{name} is {' and '.join(sorted(map(str, types)))}")
+        if name in inputs and inputs[name].ndim > 3 and ranges[0][1] > 20:
             hints.append(f"{figures[-1]}: scale images to 0 to 1")
-        if (
-            name in (*inputs, project.target)
-            and torch.bool not in types
-            and (low == high or ranges[0][0] == ranges[0][1])
-        ):
-            hints.append(f"{name} is constant")
+        if ranges[0][0] == ranges[0][1] and torch.bool not in types:
+            hints.append(f"{name} is constant in training")
     remedy = "Return one type in all splits, float32, or int64 for labels and tokens, and values of about 1."
-    result = fail_if(faults, remedy, "; ".join(figures))
-    return result if faults else fail_if(hints, remedy, "; ".join(figures), "warn")
+    return fail_if(faults or hints, remedy, "; ".join(figures), "fail" if faults else "warn")
 
 
 def loader(project: Project, workers: int) -> Any:
-    """Return the training loader by `workers` processes, that waits for at most ten seconds."""
-    before, project.data.num_workers = project.data.num_workers, workers
-    try:
-        found: Any = project.data.loader("train")
-    finally:
-        project.data.num_workers = before
-    found.timeout = 10 if workers else 0
-    return found
+    """Return the training loader with `workers` processes, which waits for them for at most ten seconds."""
+    own: Any = project.data.loader("train")
+    options = {"sampler": own.sampler, "collate_fn": own.collate_fn, "drop_last": own.drop_last}
+    return DataLoader(own.dataset, own.batch_size, num_workers=workers, timeout=10 * (workers > 0), **options)
 
 
 @check
@@ -171,17 +159,15 @@ def splits(project: Project) -> Result:
 @check
 def duplicates(project: Project) -> Result:
     """No content is in two splits."""
-    found: dict[bytes, dict[str, str]] = {}
-    end = time.monotonic() + project.seconds
+    found, end = dict[bytes, dict[str, str]](), time.monotonic() + project.seconds
     for split, seen in project.seen.items():
         for name, content in seen.contents.items():
             if Path(name).is_file() and time.monotonic() < end:  # augmentation does not change files
                 content = hashlib.blake2b(Path(name).read_bytes()).digest()
             found.setdefault(content, {})[split] = name
     faults = [" = ".join(names.values()) for names in found.values() if len(names) > 1]
-    state: Any = "fail" if 100 * len(faults) > len(found) else "warn"
-    remedy = "Keep each content in one split, or what is measured is memory."
-    return fail_if(faults, remedy, f"{len(found):,} different contents", state)
+    remedy, few = "Keep each content in one split, or what is measured is memory.", 100 * len(faults) < len(found)
+    return fail_if(faults, remedy, f"{len(found):,} different contents", "warn" if few else "fail")
 
 
 @check
@@ -189,9 +175,10 @@ def repeatable(project: Project) -> Result:
     """A sample is the same each time, whatever process reads it."""
     count = len(project.batches)
     read = [[tensors(batch) for batch in itertools.islice(loader(project, n), count)] for n in (0, 0, 2)]
-    faults = [f"{name}, {how}" for how, again in (("read twice", read[1]), ("by two workers", read[2]))
-              for one, two in zip(read[0], again, strict=True) for name in one
-              if not torch.equal(one[name].nan_to_num(), two[name].nan_to_num())]  # fmt: skip
+    faults = []
+    for how, again in (("read twice", read[1]), ("by two workers", read[2])):
+        pairs = ((name, one[name], two[name]) for one, two in zip(read[0], again, strict=True) for name in one)
+        faults += [f"{name}, {how}" for name, a, b in pairs if not torch.equal(a.nan_to_num(), b.nan_to_num())]
     remedy = "Draw from torch, np.random or random, which are seeded for each sample, and keep no state."
     return fail_if(faults, remedy, f"{count} batches twice, and by two workers")
 
@@ -199,25 +186,21 @@ def repeatable(project: Project) -> Result:
 @check
 def sample_grid(project: Project) -> Result:
     """Samples are drawn for you to look at."""
-    images = [v for v in project.inputs.values() if v.ndim == 4 and v.shape[1] in (1, 3)]
-    if not images:
-        raise Skip("the inputs are no images")
     from matplotlib.figure import Figure
 
-    names, targets = getattr(project.module, "class_names", None), project.batches[0][project.target][:32].cpu()
-    pixels = images[0][:32].float().cpu().permute(0, 2, 3, 1)
-    low, high = pixels.min().clamp(max=0), pixels.max().clamp(min=1)
-    rows = math.ceil(len(pixels) / 8)
+    images = [value[:32].float().cpu() for value in project.inputs.values() if value.ndim == 4]
+    if not images or images[0].shape[1] not in (1, 3):
+        raise Skip("the inputs are no images")
+    names, targets = getattr(project.module, "class_names", None), project.batches[0][project.target].cpu()
+    low, high, rows = images[0].min().clamp(max=0), images[0].max().clamp(min=1), math.ceil(len(images[0]) / 8)
     figure = Figure((12, 1.75 * rows), layout="constrained")
-    for place, (picture, target) in enumerate(zip((pixels - low) / (high - low), targets, strict=True), 1):
+    for place, (image, target) in enumerate(zip((images[0] - low) / (high - low), targets, strict=False), 1):
         axes = figure.add_subplot(rows, 8, place)
-        axes.imshow(picture.squeeze(2), cmap="gray")
+        axes.imshow(image.permute(1, 2, 0), cmap="gray")
         axes.axis("off")
         if target.ndim == 2:
             axes.imshow(target % 20, alpha=0.5 * (target > 0), cmap="tab20", vmin=0, vmax=19, interpolation="nearest")
         elif target.ndim == 0:
             axes.set_title(names[target] if names and not target.is_floating_point() else f"{float(target):.4g}")
-    project.folder.mkdir(parents=True, exist_ok=True)
-    path = unused(project.folder / "samples.png")
-    figure.savefig(path)
+    figure.savefig(path := unused(project.folder / "samples.png"))
     return Result("pass", f"{path}: do the labels fit, is augmentation harmless?")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor
 
 from ...practices.base_module import BaseModule
@@ -31,11 +30,10 @@ class Skip(Exception):  # noqa: N818 - nothing is wrong
     """The check has nothing to look at; the message says why."""
 
 
-Check = Callable[["Project"], Result]
-CHECKS: dict[str, Check] = {}
+CHECKS: dict[str, Callable[["Project"], Result]] = {}
 
 
-def check(look: Check) -> Check:
+def check(look: Callable[["Project"], Result]) -> Callable[["Project"], Result]:
     """Add `look` to the list: its name is the check's, its docstring says what holds if all is well."""
     CHECKS[look.__name__.replace("_", "-")] = look
     return look
@@ -63,20 +61,18 @@ class Seen:
 
 
 class Project:
-    """Data, module and trainer of a configuration, none of which a check changes.
-
-    The checks that come first set the attributes below. What one could not set, no later check can look at.
-    """
+    """Data, module and trainer of a configuration, none of which a check changes; the first checks set these."""
 
     cli: Any  # the TrainingCLI
     trainer: Any  # never trains
     data: BaseDataModule
     module: BaseModule  # never runs; `fresh` copies it
     seen: dict[Split, Seen]
-    target: str  # the entry of a batch that is to be predicted
     batches: list[dict[str, Any]]  # the first three training batches, as a step gets them
-    inputs: dict[str, Tensor]  # what `forward` takes of the first one
+    target: str  # the entry of a batch that is to be predicted
+    inputs: dict[str, Tensor]  # what `forward` takes of the first batch
     outputs: Tensor  # what the untrained module gives for them in evaluation
+    left_behind = False  # whether a check did not end
 
     def __init__(self, build: Callable[[], Any], folder: Path = Path("runs/doctor"), seconds: float = 8.0) -> None:
         """Look at what `build` returns, a TrainingCLI; at samples for `seconds`; write for people into `folder`."""
@@ -89,8 +85,8 @@ class Project:
     @property
     def classes(self) -> int:
         """How many classes targets may have; 0 where they are numbers."""
-        whole = not self.batches[0][self.target].is_floating_point()
-        return self.outputs.shape[1] if whole and self.outputs.ndim > 1 and self.outputs.shape[1] > 1 else 0
+        numbers = self.batches[0][self.target].is_floating_point() or self.outputs.ndim < 2
+        return 0 if numbers or self.outputs.shape[1] < 2 else self.outputs.shape[1]
 
     def fresh(self) -> BaseModule:
         """Return a copy of the module as fit starts it: on its device, in training, but logging nothing."""
@@ -101,19 +97,10 @@ class Project:
         converted: BaseModule = self.trainer.precision_plugin.convert_module(module)
         return converted.to(self.trainer.strategy.root_device)
 
-    def moved(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return `batch` on the device, in the trainer's precision."""
-        batch = move_data_to_device(batch, self.trainer.strategy.root_device)
-        changed: dict[str, Any] = self.data.on_after_batch_transfer(
-            self.trainer.precision_plugin.convert_input(batch), 0
-        )
-        return changed
-
     def loss(self, module: BaseModule, batch: dict[str, Any]) -> Tensor:
-        """Return the loss of `module` on `batch`, computed in the trainer's precision."""
+        """Return the loss of `module` on `batch`, computed in the trainer's precision, and never compiled."""
         if not module.automatic_optimization:
             raise Skip("the module optimises by hand")
-        # Compiling takes longer than all that is looked at.
         with self.trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
             output: Any = module.training_step(batch, 0)
         loss: Tensor = output["loss"] if isinstance(output, Mapping) else output
