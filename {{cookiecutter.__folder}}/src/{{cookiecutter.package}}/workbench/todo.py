@@ -9,9 +9,9 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -22,7 +22,7 @@ from .todo_checks import CHECKS, LOADER, OF_SOME, Project
 PAGE = "TODO.md"
 FILES = ("pyproject.toml", "configs/**/*.yaml", "src/**/*.py", PAGE, "runs/latest/MODEL_CARD.md")
 MARK = re.compile(r"TODO\(you\): *([a-z_]+)(?: (decided|dismissed): *(\w.*))?")
-HEADING = re.compile(r"## ([a-z_]+): (.+)")
+SECTION = re.compile(r"(?ms)^## (?P<id>[a-z_]+): (?P<title>[^\n]+)(?P<body>.*?)(?=^## |\Z)")
 
 
 class Mark(NamedTuple):
@@ -43,11 +43,11 @@ class Item:
     title: str
     file: str = PAGE
     line: int = 0
-    state: str = "open"
     missing: str | None = None
+    state: str = "open"
     why: str = ""
-    steps: list[str] = field(default_factory=list)
     proof: str = ""
+    steps: Sequence[str] = ()
 
 
 def read_marks(project: Project) -> Iterator[Mark]:
@@ -60,55 +60,40 @@ def read_marks(project: Project) -> Iterator[Mark]:
                 yield Mark(name.as_posix(), number, found[1], found[2], reason)
 
 
-def read_items(project: Project) -> Iterator[tuple[Item, str]]:
-    """Yield every section of TODO.md as an item, and its text.
+def look(project: Project) -> list[Item]:
+    """Return every item and how it stands, those first that nothing in TODO.md explains.
 
     Raises:
         UserError: There is no TODO.md.
     """
-    text = project.text(PAGE)
-    if not text:
+    page, marks, items = project.text(PAGE), list(read_marks(project)), {}
+    if not page:
         raise UserError(f"{PAGE} does not exist here; start the command in the project's folder, or restore the page.")
-    for part in re.split(r"(?m)^(?=## )", text)[1:]:
-        if found := HEADING.match(part):
-            line = text[: text.index(part)].count("\n") + 1
-            yield Item(found[1], found[2], line=line), part
-
-
-def paragraph(part: str, name: str) -> str:
-    """Return the words of a section after `name:`, up to the next step, name or empty line, as one line."""
-    found = re.search(rf"(?ms)^{name}: (.+?)(?=\n- |\n\w+: |\nTODO|\n\n|\s*\Z)", part)
-    return " ".join(found[1].split()) if found else ""
-
-
-def look(project: Project) -> list[Item]:
-    """Return every item and how it stands, those first that nothing in TODO.md explains."""
-    marks, items = list(read_marks(project)), []
-    for item, part in read_items(project):
-        own = [mark for mark in marks if mark.id == item.id]
-        judge(project, item, part, own)
-        steps = re.findall(r"(?m)^- (?!\[)(.+)", part)
-        item.steps = [step for step in (instruct(project, step, own) for step in steps) if step]
-        items.append(item)
-    known = {item.id for item in items}
+    for found in SECTION.finditer(page):
+        own = [mark for mark in marks if mark.id == found["id"]]
+        place = (own[0].file, own[0].line) if own else (PAGE, page[: found.start()].count("\n") + 1)
+        items[found["id"]] = Item(found["id"], found["title"], *place)
+        judge(project, items[found["id"]], found["body"], own)
     advice = f"write a section for it in {PAGE}, or delete both"
-    stray = {m.id: Item(m.id, "A mark without a section", m.file, m.line, missing=advice) for m in reversed(marks)}
+    stray = {m.id: Item(m.id, "A mark without a section", m.file, m.line, advice) for m in reversed(marks)}
     lost = {i: Item(i, "A section is gone", missing=f"restore it in {PAGE}") for i in sorted({*CHECKS} - OF_SOME)}
-    return [*(item for item in (lost | stray).values() if item.id not in known), *items]
+    return [*(item for item in (lost | stray).values() if item.id not in items), *items.values()]
 
 
 def judge(project: Project, item: Item, part: str, marks: list[Mark]) -> None:
-    """Set an item's place and state."""
-    item.why, item.proof = paragraph(part, "Why"), paragraph(part, "Proof")
-    place = paragraph(part, "Place").strip("`")
-    if marks:
-        item.file, item.line = marks[0].file, marks[0].line
+    """Set an item's words and state."""
+    words = {name: text.strip() for name, text in re.findall(r"(?m)^(Place|Why|Proof): (.+)$", part)}
+    item.why, item.proof, place = words.get("Why", ""), words.get("Proof", ""), words.get("Place", "").strip("`")
+    steps = [instruct(project, step, marks) for step in re.findall(r"(?m)^- (?!\[)(.+)", part)]
+    item.steps = [step for step in steps if step]
     if check := CHECKS.get(item.id):
+        names = re.findall(r"`([^`]+)`", item.proof)
         try:
-            proved = inspect.signature(check).bind(project, *re.findall(r"`([^`]+)`", item.proof))
-            item.missing = check(*proved.args)
+            inspect.signature(check).bind(project, *names)
         except TypeError:
-            item.missing = f"the proof in {PAGE} lacks the names between backticks that it is looked up by"
+            item.missing = f"its proof in {PAGE} lacks the names between backticks that it is looked up by"
+        else:
+            item.missing = check(project, *names)
     elif "- [ ]" in part or "- [x]" not in part:
         item.missing = f"its box in {PAGE} is not ticked"
     decided = next((mark for mark in marks if mark.reason), None)
@@ -139,14 +124,12 @@ def instruct(project: Project, step: str, marks: list[Mark]) -> str | None:
 
 def line_of_key(text: str, key: str) -> int | None:
     """Return the line of a dotted key in a YAML file."""
-    node: Any = yaml.compose(text, LOADER)
-    line = None
+    node, line = yaml.compose(text, LOADER), None
     for name in key.split("."):
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        key_node, node = next(((k, v) for k, v in pairs if k.value == name), (None, None))
-        if key_node is None:
+        pairs = {k.value: (k, value) for k, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+        if name not in pairs:
             return None
-        line = key_node.start_mark.line + 1
+        line, node = pairs[name][0].start_mark.line + 1, pairs[name][1]
     return line
 
 
