@@ -11,8 +11,8 @@ from lightning.pytorch.callbacks import EMAWeightAveraging, ModelSummary
 from lightning.pytorch.utilities.model_summary import summarize
 from torch import nn
 
+from {{ cookiecutter.package }}.mistakes import explain
 from {{ cookiecutter.package }}.practices.efficiency import checkpoint_blocks
-from {{ cookiecutter.package }}.practices.errors import explain
 from {{ cookiecutter.package }}.practices.numerics import WatchLayers
 from {{ cookiecutter.package }}.runs import new_run
 from {{ cookiecutter.package }}.training import DEFAULT, TrainingCLI, fit

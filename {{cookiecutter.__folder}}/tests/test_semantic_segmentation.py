@@ -13,7 +13,8 @@ import yaml
 from PIL import Image
 
 from {{ cookiecutter.package }}.cli import main
-from {{ cookiecutter.package }}.practices.errors import UserError, explain
+from {{ cookiecutter.package }}.mistakes import explain
+from {{ cookiecutter.package }}.practices.errors import UserError
 from {{ cookiecutter.package }}.practices.losses import LOSSES, focal_loss
 from {{ cookiecutter.package }}.reading.masks import overlay, palette, read_mask, write_mask
 from {{ cookiecutter.package }}.reading.tiling import new_labels, segment_tiles

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from {{ cookiecutter.package }}.cli import main
-from {{ cookiecutter.package }}.practices.errors import UserError, explain
+from {{ cookiecutter.package }}.mistakes import explain
+from {{ cookiecutter.package }}.practices.errors import UserError
 from {{ cookiecutter.package }}.reading.tables import read_split, read_table
 from {{ cookiecutter.package }}.tabular_regression.data import TableData
 from {{ cookiecutter.package }}.tabular_regression.module import TabularRegressor, regression_loss

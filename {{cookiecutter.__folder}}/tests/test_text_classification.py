@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from {{ cookiecutter.package }}.cli import main
-from {{ cookiecutter.package }}.practices.errors import UserError, explain
+from {{ cookiecutter.package }}.mistakes import explain
+from {{ cookiecutter.package }}.practices.errors import UserError
 from {{ cookiecutter.package }}.reading.sequences import BucketSampler, pad
 from {{ cookiecutter.package }}.text_classification.data import Encoder, TextData
 from {{ cookiecutter.package }}.text_classification.networks import GRUClassifier, Transformer

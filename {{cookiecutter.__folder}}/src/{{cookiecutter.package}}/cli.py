@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .practices.errors import explain, one_of
+from .mistakes import explain
+from .practices.errors import one_of
 
 # Name, what it does, where it is.
 COMMANDS = {

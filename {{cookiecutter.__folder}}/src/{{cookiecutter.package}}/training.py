@@ -24,7 +24,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from .callbacks import Checkpoint, Monitor, standard_callbacks
 from .changes import check_resume
 from .cli import after
-from .parsing import require_yaml
+from .mistakes import require_yaml
 from .practices.base_module import BaseModule
 from .practices.errors import UserError
 from .practices.export import export_onnx

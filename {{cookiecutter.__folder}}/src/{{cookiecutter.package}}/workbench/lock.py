@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..parsing import Parser
+from ..mistakes import Parser
 from ..practices.errors import UserError
 
 

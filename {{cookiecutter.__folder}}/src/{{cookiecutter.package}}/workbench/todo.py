@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import yaml
 
-from ..parsing import Parser
+from ..mistakes import Parser
 from ..practices.errors import UserError
 from .todo_checks import CHECKS, LOADER, OF_SOME, Project
 

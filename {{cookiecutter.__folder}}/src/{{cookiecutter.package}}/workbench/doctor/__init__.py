@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
-from ...practices.errors import explain
+from ...mistakes import explain
 from .project import CHECKS, Project, Result, Skip
 
 HERE = Path(__file__).parent

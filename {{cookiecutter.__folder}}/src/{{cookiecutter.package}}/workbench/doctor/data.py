@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ...practices.errors import explain
+from ...mistakes import explain
 from ...runs import unused
 from .project import SPLITS, Project, Result, Seen, Skip, check, fail_if
 

@@ -1,17 +1,68 @@
-"""What is wrong with a command line or a configuration file, in one sentence."""
+"""What a person got wrong, in one sentence: an option, a configuration file, a path, what the machine lacks."""
 
 import argparse
+import errno
 import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
 from .practices.errors import UserError, nearest
+
+
+def explain(error: BaseException) -> str | None:
+    """Return the sentence for a mistake of the user's, or None when `error` is a fault of the code."""
+    text, chain = str(error), list(_chain(error))
+    for one in chain:  # jsonargparse wraps what a constructor raises
+        if isinstance(one, UserError):
+            # A loader's worker process sends its traceback along; only the last line is for people.
+            return str(one).rsplit("UserError: ", 1)[-1].strip()
+    if isinstance(error, argparse.ArgumentError):
+        return explain_argument([str(one) for one in chain])
+    # Lightning's, of its Trainer's arguments; by name, so that torch need not be imported.
+    if type(error).__name__ == "MisconfigurationException" or text.startswith("You selected an invalid"):
+        return f"{' '.join(text.split()).rstrip('.!')}; mend trainer in the configuration."
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; in the order of what costs least
+        return (
+            "the GPU's memory is full; halve data.batch_size and double trainer.accumulate_grad_batches (the same "
+            "effective batch), then try trainer.precision bf16-mixed, model.gradient_checkpointing true, or smaller "
+            f"inputs; configs/profile.yaml shows what is used ({text.splitlines()[0] if text else 'CUDA'})."
+        )
+    if isinstance(error, OSError):
+        return _explain_file(error)
+    return None
+
+
+# What the system says of a file that was named, and what to do.
+_FILE_ERRORS = {
+    errno.ENOENT: "does not exist; mend the path, or make its folder",
+    errno.EISDIR: "is a folder; name a file",
+    errno.ENOTDIR: "is not below a folder; mend the path",
+    errno.EACCES: "may not be read or written; change its permissions or choose another folder",
+    errno.EPERM: "may not be read or written; change its permissions or choose another folder",
+    errno.EROFS: "cannot be written, as the file system is read-only; choose another folder",
+}
+
+
+def _explain_file(error: OSError) -> str | None:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; free some space, then continue the run with fit --resume latest."
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use; choose another, or end the program that has it."
+    found = _FILE_ERRORS.get(error.errno or 0) if error.filename else None
+    return found and f"{error.filename} {found}."
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield `error`, what it was raised from, and what was handled meanwhile."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class Parser(argparse.ArgumentParser):
