@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from {{ cookiecutter.package }}.cli import main
-from {{ cookiecutter.package }}.workbench.report import classification
+from {{ cookiecutter.package }}.workbench.report import classification, verdict
 
 from conftest import PLAIN
 
@@ -80,6 +80,12 @@ class Recorder:
         pass
 
     grid = set = set_xticks = imshow
+
+
+def test_a_real_run_on_one_batch_is_seen_to_overfit(workspace: Path):
+    one = ("--trainer.overfit_batches=1", "--trainer.limit_val_batches=2", "--trainer.max_epochs=20")
+    main(["fit", *PLAIN, *one, "--model.schedule=constant", "--monitor.patience=null", "--export_onnx=false"])
+    assert verdict.judge(verdict.read(Path("runs/latest"))).kind == "overfitting"
 
 
 def test_what_the_page_says_is_what_training_measured(workspace: Path, monkeypatch):

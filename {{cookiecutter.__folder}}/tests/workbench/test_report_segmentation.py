@@ -44,7 +44,7 @@ def test_a_strip_is_image_truth_and_prediction(tmp_path: Path):
     found = mask.clone()
     found[0, 0] = 1
     pixels = np.asarray(Image.open(segmentation.strip(image, [mask, found], tmp_path / "strip.png", "").file))
-    assert pixels.shape == (4, 3 * 6, 3)
+    assert pixels.shape == (4, 3 * 6 - 1, 3)
     assert (pixels[:, :5] == pixels[:, 6:11]).all() and (pixels[0, 12] != pixels[0, 0]).any()
 
 

@@ -11,9 +11,9 @@ COMMANDS = {
 
 # What commands do at their end besides, called with the configured run: name of the command, where it is.
 AFTER: dict[str, list[str]] = {
-    "fit": [".workbench.report:after_fit"],
+    "fit": [".workbench.report:write_report"],
     "validate": [],
-    "test": [".workbench.card:after_test"],
+    "test": [".workbench.card:after_test", ".workbench.report:write_report"],
     "predict": [".workbench.card:after_predict"],
     "export": [".workbench.card:after_export"],
 }

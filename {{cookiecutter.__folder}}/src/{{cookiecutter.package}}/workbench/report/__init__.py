@@ -28,10 +28,10 @@ def main(arguments: Sequence[str]) -> None:
     _, cli, run = open_run(arguments)
     find_checkpoint(run, "best")
     require_same_facts(cli)
-    after_fit(cli, run)
+    write_report(cli, run)
 
 
-def after_fit(cli: Any, run: Path) -> None:
+def write_report(cli: Any, run: Path) -> None:
     """Write the report of `run`, whose configuration `cli` has read, and say where."""
     from ...record import best as best_of
     from ...record import read as read_record
@@ -83,7 +83,7 @@ def _tested(run: Path) -> Section:
 def _times(record: dict[str, Any]) -> Section:
     seconds = record.get("seconds", {})
     total = sum(seconds.values()) or 1.0
-    rows = [[kind, spent, f"{100 * spent / total:.0f} %"] for kind, spent in seconds.items()]
+    rows = [[k, s, f"{100 * s / total:.0f} %"] for k, s in sorted(seconds.items(), key=lambda item: -item[1])]
     return Section("Time", TIME if seconds else "Not recorded.", Table(["", "seconds", "share"], rows))
 
 
@@ -95,9 +95,9 @@ def _recorded(record: dict[str, Any], run: Path) -> Section:
         ["time", f"{record.get('started')} to {record.get('ended')}"],
         ["resumed", "; ".join(f"{one['time']}: {one['reason']}" for one in resumes) or "never"],
         ["data", f"{samples}; fingerprint {data.get('sha256')}"],
-        ["code", f"commit {git.get('commit')}, {len(git.get('changed') or [])} files changed since"],
+        ["code", f"commit {git['commit']}, {len(git['changed'])} files changed" if git.get("commit") else "not in git"],
         ["versions", ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items() if version)],
-        ["machine", ", ".join(f"{name} {value}" for name, value in record.get("hardware", {}).items())],
+        ["machine", ", ".join(f"{name} {value}" for name, value in record.get("hardware", {}).items() if value)],
     ]
     config = (run / "config.yaml").read_text(encoding="utf-8")
     return Section("Run record", "The rest is in record.json.", Table(["", ""], rows, prose=True), folded=config)

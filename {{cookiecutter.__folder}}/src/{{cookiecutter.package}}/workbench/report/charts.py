@@ -74,16 +74,14 @@ def learning(rows: Sequence[Row], folder: Path, monitor: str, best: int | None) 
     """Return curves of the loss, the monitored metric, the learning rate and the gradients' norm, where there are."""
     pictures: list[Picture] = []
     columns = list(rows[0]) if rows else []
-    names = ["loss", *(name.split("/", 1)[1] for name in (monitor, *columns) if name.startswith("val/"))]
-    chosen = list(dict.fromkeys(names))
+    chosen = list(dict.fromkeys(["loss", *(n.split("/", 1)[1] for n in (monitor, *columns) if n.startswith("val/"))]))
     for name in chosen if len(chosen) <= 4 else chosen[:2]:  # one of each class would hide the others
-        found = {split: curve(rows, f"{split}/{name}") for split in ("train", "val")}
-        if curves := {split: values for split, values in found.items() if values}:
+        if curves := {s: values for s in ("train", "val") if (values := curve(rows, f"{s}/{name}"))}:
             caption = CAPTIONS.get(name, f"Monitored: {monitor}." if name == monitor[4:] else "")
             pictures.append(lines(folder / f"curve-{len(pictures)}.png", curves, "epoch", name, caption, best))
     rate = next((name for name in columns if name.startswith("lr-")), "")
     for name, title in ((rate, "learning rate"), ("train/gradient_norm", "gradient norm")):
         if values := curve(rows, name, "step"):
-            file = folder / f"{title.replace(' ', '-')}.png"
-            pictures.append(lines(file, {title: values}, "step", title, CAPTIONS[title]))
+            file = f"{title.replace(' ', '-')}.png"
+            pictures.append(lines(folder / file, {title: values}, "step", title, CAPTIONS[title]))
     return pictures

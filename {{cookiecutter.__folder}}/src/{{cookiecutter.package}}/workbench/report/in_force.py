@@ -27,8 +27,7 @@ def table(record: dict[str, Any]) -> Table:
     with Path(__file__).with_name("practices.csv").open(newline="", encoding="utf-8") as file:
         for one in csv.DictReader(file):
             known, value = (True, True) if one["key"] == "ALWAYS" else lookup(config, one["key"])
-            task = config["model"]["class_path"].split(".")[1] + "/"
-            place = one["held in"].replace("TASK", task)
+            place = one["held in"].replace("TASK", config["model"]["class_path"].split(".")[1] + "/")
             rows += [[one["practice"], "off" if value is None else value, one["why"], place]] if known else []
     if "device" in record:
         found = f"{record['devices']} x {record['device']}, {record['workers']} loader workers"
@@ -41,5 +40,7 @@ def callback(one: dict[str, Any]) -> list[str]:
     """Return the row of a configured callback: what its own documentation says of it."""
     module, name = one["class_path"].rsplit(".", 1)
     about = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
-    given = ", ".join(f"{key} {json.dumps(value)}" for key, value in (one.get("init_args") or {}).items())
-    return [name, given or "on", about.split("\n")[0], module]
+    values = (one.get("init_args") or {}).items()
+    given = ", ".join(f"{key} {json.dumps(value)}" for key, value in values if value is not None)
+    own = module.startswith(f"{(__package__ or '').split('.')[0]}.")
+    return [name, given or "on", about.split("\n")[0], "/".join(module.split(".")[1:]) + ".py" if own else module]

@@ -79,4 +79,5 @@ def strips(cli: Any, module: Any, indices: list[int], file: Path) -> list[Pictur
 def strip(image: Tensor, masks: list[Tensor], file: Path, caption: str) -> Picture:
     """Write `image` and, beside it, itself under each of `masks`."""
     layers = [image, *(overlay(image, mask, 0.6).float() / 255 for mask in masks)]
-    return photo(torch.cat([nn.functional.pad(layer, (0, 1), value=1.0) for layer in layers], 2), file, caption, 900)
+    padded = [nn.functional.pad(layer, (0, 1), value=1.0) for layer in layers]
+    return photo(torch.cat(padded, dim=2)[..., :-1], file, caption, largest=900)

@@ -33,30 +33,31 @@ def curve(rows: Iterable[Row], name: str, by: str = "epoch") -> dict[int, float]
 
 def judge(rows: Sequence[Row]) -> Verdict:
     """Return what train/loss and val/loss say of the training, both by epoch."""
-    steps = list(curve(rows, "train/loss_step", "step").values())
+    steps = [(int(float(r["epoch"])), float(r["train/loss_step"])) for r in rows if r.get("train/loss_step")]
     both = curve(rows, "train/loss"), curve(rows, "val/loss")
-    if not all(map(math.isfinite, [*steps, *both[0].values(), *both[1].values()])):
+    if not all(map(math.isfinite, [*(loss for _, loss in steps), *both[0].values(), *both[1].values()])):
         return Verdict("rate too high", f"The loss became infinite or no number; {LOWER}.")
     epochs = sorted(both[0].keys() & both[1].keys())
     if len(epochs) < 3:
         return Verdict("too short", f"{len(epochs)} epochs have train/loss and val/loss; three or more show a course.")
     train, val = ([values[epoch] for epoch in epochs] for values in both)
-    first = steps[0] if steps else train[0]
+    # An epoch's mean may already be low: where it came from is known by a step of the first epoch, if one was logged.
+    first = next((loss for epoch, loss in steps[:1] if epoch == epochs[0]), train[0])
     if max(val) > 10 * abs(first):
         return Verdict("rate too high", f"val/loss reached {max(val):.3g}, of {first:.3g} at the first step; {LOWER}.")
-    start = max(train[0], first)  # an epoch's mean may already be low, so the first step counts too
     fine = f"Both losses fell and levelled off; val/loss ended at {val[-1]:.3g}, its best is {min(val):.3g}."
+    start = max(train[0], first)
     found = _jumps(train, first, epochs) or _overfits(train, val, epochs) or _learns_on(train, val, start)
     return found or Verdict("fine", fine)
 
 
 def _jumps(train: list[float], first: float, epochs: list[int]) -> Verdict | None:
     """Return a verdict if an epoch lost half of what was gained before it, and a tenth of the loss."""
+    start = max(first, train[0])
     for i, loss in enumerate(train):
-        best = min([first, *train[:i]])
-        gained = max(first, train[0]) - best
+        best = min(train[:i], default=first)
         # The first step's is the loss of one batch, so that only a multiple of it means something.
-        if loss - best > (max(0.5 * gained, 0.1 * (best + gained)) if i else 2 * abs(first)):
+        if loss - best > (max(0.5 * (start - best), 0.1 * abs(start)) if i else 2 * abs(first)):
             seen = f"train/loss jumped from {best:.3g} to {loss:.3g} in epoch {epochs[i]}"
             return Verdict("rate too high", f"{seen}; {LOWER}.")
     return None
