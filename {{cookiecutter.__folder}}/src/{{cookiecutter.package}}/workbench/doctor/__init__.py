@@ -24,7 +24,7 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from ...mistakes import explain
-from .project import CHECKS, Project, Result, Skip
+from .project import CHECKS, WAITS, Project, Result, Skip
 
 HERE = Path(__file__).parent
 for family in ("data", "model", "machine", "export"):  # the order of their checks
@@ -90,9 +90,9 @@ def main(arguments: Sequence[str]) -> None:
     for name, result in examine(project, options.only or list(CHECKS), options.seconds):
         title = CHECKS[name].__module__.rsplit(".", 1)[-1]
         results[name] = {"family": title, **asdict(result)}
-        if not options.json:
+        if not options.json and result.figure != WAITS:
             print(f"\n{title}\n" * (title != shown) + line(name, result), flush=True)
-        shown = title
+            shown = title
     logging.disable(logging.NOTSET)
     print(json.dumps(results, indent=2) if options.json else ending(results, time.monotonic() - begin), flush=True)
     failed = any(result["state"] == "fail" for result in results.values())
@@ -113,5 +113,5 @@ def ending(results: dict[str, dict[str, str]], seconds: float) -> str:
     states, run = Counter(one["state"] for one in results.values()), f"python -m {__package__.split('.')[0]}"
     counts = f"{', '.join(f'{number} {state}' for state, number in states.items())} in {seconds:.0f} s"
     if states["fail"]:
-        return f"\n{counts}. Mend the first fail first, as others may follow from it; then again: {run} doctor"
+        return f"\n{counts}. Mend the first fail first, as others may follow from it, or wait; then again: {run} doctor"
     return f"\n{counts}. Next: {run} fit"

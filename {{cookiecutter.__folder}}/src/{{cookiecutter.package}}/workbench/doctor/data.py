@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from ...mistakes import explain
 from ...runs import unused
-from .project import SPLITS, Project, Result, Seen, Skip, check, fail_if
+from .project import SPLITS, WAITS, Project, Result, Seen, Skip, check, fail_if
 
 TARGETS = ("label", "labels", "target", "targets", "mask", "y")  # looked for in this order
 
@@ -111,7 +111,7 @@ def finite_numbers(project: Project) -> Result:
 def batches(project: Project) -> Result:
     """Samples make batches, with something to predict, of one type and range in all splits."""
     if any(seen.errors for seen in project.seen.values()):
-        raise Skip("not looked at, as not all samples can be read: see above")
+        raise Skip(WAITS)
     device, convert = project.trainer.strategy.root_device, project.trainer.precision_plugin.convert_input
     found = [convert(move_data_to_device(batch, device)) for batch in itertools.islice(loader(project, 0), 3)]
     project.batches = [project.data.on_after_batch_transfer(batch, 0) for batch in found]
@@ -143,7 +143,7 @@ def loader(project: Project, workers: int) -> Any:
 @check
 def splits(project: Project) -> Result:
     """Splits share no sample, and are the same whenever they are made."""
-    ids = {split: list(project.data.sample_ids(split)) for split in SPLITS}
+    ids = {split: list(project.data.sample_ids(split)) for split in project.seen}
     faults = [f"{split} holds {name} twice" for split in SPLITS for name, n in Counter(ids[split]).items() if n > 1]
     pairs = itertools.combinations(SPLITS, 2)
     faults += [f"{a} and {b} share {name}" for a, b in pairs for name in sorted({*ids[a]} & {*ids[b]})]

@@ -2,13 +2,14 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...practices.export import export_onnx
 from .model import revive
-from .project import Project, Result, Skip, check, fail_if
+from .project import Project, Result, Skip, check, eager, fail_if
 
 
 @check
@@ -29,14 +30,14 @@ def contiguous_views(project: Project) -> Result:
 @check
 def checkpoint(project: Project) -> Result:
     """A checkpoint loads without running code and gives the same outputs."""
-    module = revive(project.fresh())
+    module = revive(project.fresh().float())
     with tempfile.TemporaryDirectory(dir=project.folder) as folder:
         path = Path(folder, "model.ckpt")
         project.trainer.strategy.connect(module)
         project.trainer.save_checkpoint(path)
         loaded = type(project.module).load_from_checkpoint(path, map_location="cpu", weights_only=True)
-        inputs, size = {name: value.cpu() for name, value in project.inputs.items()}, path.stat().st_size / 1e6
-    same = torch.equal(loaded.eval()(**inputs), module.cpu().eval()(**inputs))
+        inputs, size = plain(project.inputs), path.stat().st_size / 1e6
+    same = torch.equal(eager(loaded).eval()(**inputs), module.cpu().eval()(**inputs))
     remedy = "Call save_hyperparameters(), and keep what forward needs in parameters and buffers."
     return fail_if([] if same else ["loaded, it gives other outputs"], remedy, f"{size:.1f} MB, equal to the bit")
 
@@ -48,8 +49,11 @@ def onnx_export(project: Project) -> Result:
         raise Skip("export_onnx is false")
     with tempfile.TemporaryDirectory(dir=project.folder) as folder:
         path, module = Path(folder, "model.onnx"), revive(project.fresh().float().cpu())
-        batch = {
-            name: value.cpu() if isinstance(value, Tensor) else value for name, value in project.batches[0].items()
-        }
-        difference = export_onnx(module, dict(project.module.hparams), batch, path)
+        difference = export_onnx(module, dict(project.module.hparams), plain(project.batches[0]), path)
         return Result("pass", f"{path.stat().st_size / 1e6:.1f} MB, differs by {difference:.0e} of the largest output")
+
+
+def plain(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return `batch` on the CPU, in float32."""
+    moved = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in batch.items()}
+    return {n: v.float() if isinstance(v, Tensor) and v.is_floating_point() else v for n, v in moved.items()}

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...practices.hardware import usable_cpus
 from ...practices.loggers import must_be_offline
 from .data import loader
-from .project import Project, Result, check, fail_if
+from .project import SPLITS, Project, Result, check, fail_if
 
 
 @check
@@ -40,7 +40,7 @@ def devices(project: Project) -> Result:
 @check
 def batch_size(project: Project) -> Result:
     """An epoch has steps, and validation enough samples to measure."""
-    train, val = (len(project.data.dataset(split)) for split in ("train", "val"))
+    train, val = (project.seen[split].total for split in SPLITS[:2])
     whole = project.data.batch_size * project.trainer.world_size * project.trainer.accumulate_grad_batches
     figure = f"{train:,} training samples are {train / whole:.1f} steps of {whole}; {val:,} to validate"
     if 3 * whole > train:
@@ -57,7 +57,7 @@ def loader_speed(project: Project) -> Result:
     step = pace(project.steps(project.fresh(), itertools.cycle(project.batches), rate, 3.0))
     load = pace(iter(loader(project, 0)))
     waits = max(0.0, load / count - step) if count else load
-    steps = len(project.data.dataset("train")) / project.data.batch_size * max(1, project.trainer.max_epochs or 1)
+    steps = project.seen["train"].total / project.data.batch_size * max(1, project.trainer.max_epochs or 1)
     figure = f"step {step * 1e3:.0f} ms, {load * 1e3:.0f} ms to load a batch, {max(1, count)} process(es) for it: "
     figure += f"waiting costs {waits * steps / 60:.1f} of {(waits + step) * steps / 60:.1f} minutes"
     needed = math.ceil(load / step)
@@ -89,7 +89,7 @@ def memory(project: Project) -> Result:
     sample = activations / project.data.batch_size
     free = torch.cuda.mem_get_info(loss.device)[0] if loss.is_cuda else psutil.virtual_memory().available
     room = int(0.7 * (free - weights) / max(sample, 1))  # the rest is for kernels and fragments
-    fit = f"{room:,}" if room < len(project.data.dataset("train")) else "all"
+    fit = f"{room:,}" if room < project.seen["train"].total else "all"
     figure = f"weights {size(weights)}, a sample {size(sample)}, free {size(free)}: {fit} samples fit into a step"
     remedy = "Lower data.batch_size and raise trainer.accumulate_grad_batches, or use model.gradient_checkpointing."
     return fail_if([figure] if room < project.data.batch_size else [], remedy, figure)

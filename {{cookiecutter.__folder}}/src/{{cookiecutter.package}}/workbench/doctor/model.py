@@ -156,7 +156,9 @@ class Pairs(TorchDispatchMode):
 def broadcasting(project: Project) -> Result:
     """Loss and metrics compare each output with its own target, not with all."""
     taken = {size for tensor in (*project.inputs.values(), project.outputs) for size in tensor.shape[1:]}
-    count = next(n for n in (7, 5, 11, 13, 6, 3, 2) if n not in taken and n <= len(project.outputs))
+    count = next((n for n in (7, 5, 11, 13, 6, 3, 2) if n not in taken and n <= len(project.outputs)), 0)
+    if not count:
+        raise Skip("too few samples")
     batch, module = {name: value[:count] for name, value in project.batches[0].items()}, project.fresh()
     with warnings.catch_warnings(record=True) as caught, Pairs(count) as pairs, torch.no_grad():
         warnings.simplefilter("always")
@@ -222,14 +224,20 @@ def one_batch_by_heart(project: Project) -> Result:
         instead, better = learn(project, other)
         if better:
             return Result("fail", figure, f"Set model.learning_rate near {other:g}: with it {instead}.")
+    if "nan" in figure:
+        return Result(
+            "fail", figure, "Numbers grow too large: set trainer.precision 32-true, or a lower learning rate."
+        )
     remedy = "Do the labels fit (see the drawn samples)? Does the loss use the outputs, with the right sign?"
     return fail_if([] if learnt else [figure], remedy, figure)
 
 
 def learn(project: Project, rate: float) -> tuple[str, bool]:
-    """Return how the loss on up to 32 samples fell in up to 60 steps at `rate`, and whether that is enough."""
-    batch = {name: value[:32] for name, value in project.batches[0].items()}
-    losses = list(project.steps(project.fresh(), itertools.repeat(batch, 60), rate, 5.0))
+    """Return how the loss on up to 16 samples fell in up to 60 steps at `rate`, and whether that is enough."""
+    batch = {name: value[:16] for name, value in project.batches[0].items()}
+    losses = list(project.steps(project.fresh(), itertools.repeat(batch, 60), rate, 6.0))
+    if len(losses) < 4:
+        raise Skip(f"too slow a network for here: {len(losses)} steps in 6 s")
     first, last = losses[0], min(losses[-3:])
     needed = 0.3 if len(losses) > 20 else 0.02  # a large network has no time for more
     return f"the loss goes from {first:.3f} to {last:.3f} in {len(losses)} steps", first - last > needed * abs(first)

@@ -15,6 +15,7 @@ from ...practices.base_module import BaseModule
 from ...practices.loaders import BaseDataModule, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+WAITS = "waits for what failed above"
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Project:
         self.build, self.folder, self.seconds = build, folder, seconds
 
     def __getattr__(self, name: str) -> Any:
-        """Skip a check that needs what is not there."""
-        raise Skip(f"not looked at, as the {name} could not be made: see above")
+        """Skip a check that needs what could not be made."""
+        raise Skip(WAITS)
 
     @property
     def classes(self) -> int:
@@ -94,14 +95,14 @@ class Project:
         module.trainer = self.trainer
         module.configure_model()
         module.log = module.log_dict = lambda *arguments, **options: None
-        converted: BaseModule = self.trainer.precision_plugin.convert_module(module)
+        converted: BaseModule = self.trainer.precision_plugin.convert_module(eager(module))
         return converted.to(self.trainer.strategy.root_device)
 
     def loss(self, module: BaseModule, batch: dict[str, Any]) -> Tensor:
-        """Return the loss of `module` on `batch`, computed in the trainer's precision, and never compiled."""
+        """Return the loss of `module` on `batch`, computed in the trainer's precision."""
         if not module.automatic_optimization:
             raise Skip("the module optimises by hand")
-        with self.trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
+        with self.trainer.precision_plugin.forward_context():
             output: Any = module.training_step(batch, 0)
         loss: Tensor = output["loss"] if isinstance(output, Mapping) else output
         return loss
@@ -118,3 +119,10 @@ class Project:
             yield float(loss.detach())
             if time.monotonic() > end:
                 return
+
+
+def eager(module: Any) -> Any:
+    """Undo that parts of `module` are compiled at their first call, which takes longer than all that is looked at."""
+    for layer in module.modules():
+        layer._compiled_call_impl = None
+    return module
