@@ -152,32 +152,6 @@ def test_debug_runs_one_batch_and_keeps_nothing(workspace: Path):
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["fit", "--trainer.max_epoch=3"], "max_epoch"),
-        (["fit", "--model.learning_rat=3"], "learning_rat"),
-        (["fit", "--data.batch_siz=3"], "batch_siz"),
-        (["fit", "--trainer.max_epochs=many"], "many"),
-        (["fit", "--config", "configs/missing.yaml"], "missing.yaml"),
-        (["fit", "--model.network", "configs/network/missing.yaml"], "missing"),
-        (["fit", "--monitor.metric", "val/los", *SHORT], "val/los"),
-        (["fit", "--resume", "runs/never"], "runs/never"),
-        (["test", "--run", "runs/never"], "runs/never"),
-        (["test"], "runs/latest"),
-        (["fit", "--config", "configs/gpu.yaml"], "gpu"),
-        (["fti"], "fti"),
-    ],
-)
-def test_a_mistake_is_said_in_one_sentence_before_training(capsys, arguments: list[str], expected: str):
-    if "configs/gpu.yaml" in arguments and torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    message = refused(capsys, *arguments)
-    assert expected in message
-    assert len(message) < 400
-    assert not list(Path("runs").glob("*/checkpoints/*")), "training had started"
-
-
 def test_a_checkpoint_of_another_network_is_refused_by_name(trained: Path, capsys):
     network = yaml.safe_load((trained / "config.yaml").read_text())["model"]["init_args"]["network"]
     widths = [name for name, value in network["init_args"].items() if isinstance(value, int) and value > 1]

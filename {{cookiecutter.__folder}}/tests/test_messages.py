@@ -10,7 +10,6 @@ from unittest import mock
 
 import pytest
 import torch
-import yaml
 
 from {{ cookiecutter.package }}.cli import main
 
@@ -131,12 +130,6 @@ def test_what_is_wrong_with_a_run_is_named(refused, trained: Path):
     refused(resume, "record.json is damaged", "restore the file")
     (trained / "config.yaml").write_text("model: [")
     refused(resume, "config.yaml is no YAML: .* in line 1")
-
-
-def test_a_checkpoint_of_another_network_is_refused(refused, trained: Path):
-    network = yaml.safe_load((trained / "config.yaml").read_text())["model"]["init_args"]["network"]
-    name, value = next((n, v) for n, v in network["init_args"].items() if isinstance(v, int) and v > 1)
-    refused(["test", f"--model.network.{name}={2 * value}"], "of another network", "network.", "--model.network")
 
 
 def test_a_full_disk_says_how_to_go_on(refused):

@@ -60,7 +60,8 @@ def after_predict(cli: Any, run: Path) -> None:
     for one in onnxruntime.InferenceSession(path).get_inputs():  # a corner, where the file has a fixed size
         inputs[one.name] = inputs[one.name][tuple(slice(n if isinstance(n, int) else None) for n in one.shape)]
     difference = compare(module, path, inputs)
-    facts = {"source": str(own[0]), "model": path.name, "sha256": digest(path), "difference": difference}
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    facts = {"source": str(own[0]), "model": path.name, "sha256": sha256, "difference": difference}
     (run / "tried.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     print(f"Tried: {path} on {own[0]}, differs from torch by {difference:.0e}")
 
@@ -77,7 +78,7 @@ def describe(cli: Any, run: Path, path: Path) -> dict[str, str]:
     model, init = config["model"]["init_args"], config["data"]["init_args"]
     facts = {
         "size": path.stat().st_size / 1e6,
-        "sha256": digest(path),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "difference": compare(module, path, module.example_inputs(cli.datamodule.sample_batch())),
         "network": {"init_args": "", **model["network"]},
         "root": init.get("root"),
@@ -106,11 +107,6 @@ def results(run: Path, config: dict[str, Any], samples: dict[str, int]) -> str:
         interval = "{:.4g} to {:.4g}".format(*wilson(value, n)) if share else "none"
         rows.append(f"| {name} | {value:.4g} | {interval} | {part}{n} |")
     return "\n".join(rows)
-
-
-def digest(path: Path) -> str:
-    """Return the sha256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def demo_source(data: Any) -> str:
