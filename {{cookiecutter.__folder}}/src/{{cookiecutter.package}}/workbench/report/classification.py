@@ -38,7 +38,7 @@ def sections(cli: Any, module: Any, folder: Path) -> list[Section]:
     return [
         Section("Classes", looked, table, [confusion(predicted, labels, names, folder)]),
         Section("Calibration", looked, pictures=[calibration(probabilities, labels, folder)]),
-        shown("Most wrong", "The true class looked least likely first: wrong labels, or kinds that training lacks.", wrong),
+        shown("Most wrong", "The surest of the other class first: wrong labels, or kinds that training lacks.", wrong),
         shown("Least sure", "Between two classes, right or wrong. More samples of their kind teach most.", unsure),
         gallery("Training batch", BATCH, trained, [names[label] for label in batch["label"]], folder),
     ]

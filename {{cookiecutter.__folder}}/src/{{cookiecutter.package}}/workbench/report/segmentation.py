@@ -63,7 +63,7 @@ def per_class(matrix: Tensor, names: list[str]) -> Table:
     columns = [iou(matrix), matrix.diag() / matrix.sum(0), matrix.diag() / matrix.sum(1), matrix.sum(1) / matrix.sum()]
     rows = [[name, *map(float, values)] for name, *values in zip(names, *columns, strict=True)]
     rows.append(["mean", *(float(column.nanmean()) for column in columns[:3]), None])
-    caption = "IoU: pixels that truth and prediction share, of those that either has. A dash: not there, or never predicted."
+    caption = "IoU: pixels that truth and prediction share, of those of either. A dash: not there, or never predicted."
     return Table(["class", "IoU", "precision", "recall", "share of pixels"], rows, caption)
 
 
