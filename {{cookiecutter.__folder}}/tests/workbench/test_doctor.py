@@ -365,12 +365,12 @@ def a_label_without_an_output(cli, monkeypatch, folder):
     cli.datamodule.change = lambda s, split, index: {**s, "label": torch.tensor(4)} if split == "test" else s
 
 
-@fault("labels", "d 0.0%")
+@fault("labels", "'d' 0.0%")
 def a_class_without_training_samples(cli, monkeypatch, folder):
     cli.datamodule.change = lambda s, split, index: {**s, "label": s["label"].clamp(max=2)}
 
 
-@fault("labels", "d 0.8% to")
+@fault("labels", "'d' 0.8% to")
 def a_rare_class(cli, monkeypatch, folder):
     cli.datamodule.change = lambda s, split, index: {**s, "label": s["label"].clamp(max=2 + (index == 3))}
 
@@ -554,7 +554,7 @@ def a_full_disk(cli, monkeypatch, folder):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
 
 
-@fault("logger", "W&B has no key")
+@fault("logger", "W&B works offline")
 def wandb_without_a_key(cli, monkeypatch, folder):
     options = SimpleNamespace(offline=False)
     cli.config.trainer.logger = SimpleNamespace(class_path="lightning.pytorch.loggers.WandbLogger", init_args=options)
@@ -604,6 +604,7 @@ def test_a_healthy_project_passes_and_stays_as_it_was(tmp_path: Path):
 def test_the_configured_project_passes(capsys, workspace: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(doctor, "LONGEST", 300.0)
+    monkeypatch.setattr(doctor, "Project", partial(Project, seconds=2.0))
     main(["doctor", "--json", "--seconds=600", *PLAIN])
     results = json.loads(capsys.readouterr().out)
     assert list(results) == list(CHECKS)
@@ -614,7 +615,8 @@ def test_the_configured_project_passes(capsys, workspace: Path, monkeypatch: pyt
     assert [path.name for path in (workspace / "runs").iterdir()] == ["doctor"]
 
 
-def test_a_fail_is_said_with_its_remedy_and_ends_in_1(capsys):
+def test_a_fail_is_said_with_its_remedy_and_ends_in_1(capsys, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor, "Project", partial(Project, seconds=1.0))
     with pytest.raises(SystemExit) as end:
         main(["doctor", "--only=batch-size", *PLAIN, "--data.batch_size=100000"])
     output = capsys.readouterr().out

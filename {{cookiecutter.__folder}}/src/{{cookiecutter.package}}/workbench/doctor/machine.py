@@ -90,7 +90,7 @@ def memory(project: Project) -> Result:
     free = torch.cuda.mem_get_info(loss.device)[0] if loss.is_cuda else psutil.virtual_memory().available
     room = int(0.7 * (free - weights) / max(sample, 1))  # the rest is for kernels and fragments
     fit = f"{room:,}" if room < project.seen["train"].total else "all"
-    figure = f"weights {size(weights)}, a sample {size(sample)}, free {size(free)}: {fit} samples fit into a step"
+    figure = f"weights {size(weights)}, a sample about {size(sample)}, free {size(free)}: {fit} samples fit into a step"
     remedy = "Lower data.batch_size and raise trainer.accumulate_grad_batches, or use model.gradient_checkpointing."
     return fail_if([figure] if room < project.data.batch_size else [], remedy, figure)
 
@@ -122,5 +122,5 @@ def logger(project: Project) -> Result:
         return Result("fail", f"{kind} needs {package}, which is not installed", f"pip install {package}")
     if kind == "WandbLogger" and (chosen.init_args.offline or os.environ.get("WANDB_MODE") == "offline"):
         return Result("pass", "W&B offline, as chosen; upload later by wandb sync")
-    offline = ["W&B has no key or cannot be reached"] if kind == "WandbLogger" and must_be_offline(Path("runs")) else []
+    offline = ["W&B works offline: no key, or no way to it"] if kind == "WandbLogger" and must_be_offline(Path("runs")) else []
     return fail_if(offline, "Run wandb login; or set WANDB_MODE=offline and upload later by wandb sync.", kind, "warn")

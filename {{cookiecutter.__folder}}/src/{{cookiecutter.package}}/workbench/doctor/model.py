@@ -50,7 +50,7 @@ def labels(project: Project) -> Result:
         return fail_if(faults, f"The network has {classes} outputs, so labels must be 0 to {classes - 1}.", "")
     numbers = [counts["train"][label] for label in range(classes)]
     least, most, total = min(numbers), max(numbers), max(1, sum(numbers))
-    figure = " to ".join(f"{names[numbers.index(n)]} {n / total:.1%}" for n in (least, most))
+    figure = " to ".join(f"{names[numbers.index(n)]!r} {n / total:.1%}" for n in (least, most))
     # Of pixels most are background; what matters is that each class is seen.
     rare = least * 1000 < total if total > project.seen["train"].looked else least * 10 < most
     remedy = "Add samples of it; judge by macro F1; try data.weighted_sampling or a loss that weights classes."
@@ -237,7 +237,7 @@ def learn(project: Project, rate: float) -> tuple[str, bool]:
     batch = {name: value[:16] for name, value in project.batches[0].items()}
     losses = list(project.steps(project.fresh(), itertools.repeat(batch, 60), rate, 6.0))
     if len(losses) < 4:
-        raise Skip(f"too slow a network for here: {len(losses)} steps in 6 s")
+        raise Skip(f"{len(losses)} steps in 6 s are too few to tell: look where it is faster")
     first, last = losses[0], min(losses[-3:])
     needed = 0.3 if len(losses) > 20 else 0.02  # a large network has no time for more
     return f"the loss goes from {first:.3f} to {last:.3f} in {len(losses)} steps", first - last > needed * abs(first)
