@@ -122,5 +122,6 @@ def logger(project: Project) -> Result:
         return Result("fail", f"{kind} needs {package}, which is not installed", f"pip install {package}")
     if kind == "WandbLogger" and (chosen.init_args.offline or os.environ.get("WANDB_MODE") == "offline"):
         return Result("pass", "W&B offline, as chosen; upload later by wandb sync")
-    offline = ["W&B works offline: no key, or no way to it"] if kind == "WandbLogger" and must_be_offline(Path("runs")) else []
-    return fail_if(offline, "Run wandb login; or set WANDB_MODE=offline and upload later by wandb sync.", kind, "warn")
+    offline = kind == "WandbLogger" and must_be_offline(Path("runs"))
+    faults = ["W&B works offline: no key, or no way to it"] * offline
+    return fail_if(faults, "Run wandb login; or set WANDB_MODE=offline and upload later by wandb sync.", kind, "warn")
