@@ -78,7 +78,7 @@ ADVICE = "--help lists what is accepted"
         (["fit", "--model.network=network.yaml"], ["torch.nn has no Linaer; it has Linear, "]),
         (["fit", "--data.batch_size=0"], ["data.batch_size must be 1 or more.* 0 and "]),
         (["fit", "--data.num_workers=-1"], ["data.num_workers 0 or more.* and -1"]),
-        (["fit", "--model.learning_rate=-1"], ["model.learning_rate must be above 0, but is -1.0"]),
+        (["fit", "--model.learning_rate=-1"], ["model.learning_rate must not be negative, but is -1.0"]),
         (["fit", "--trainer.accelerator=quantum"], ["accelerator='quantum'", "cpu", "mend trainer"]),
         (["fit", "--trainer.strategy=fast"], ["strategy='fast'", "ddp", "mend trainer"]),
         (["fit", *PLAIN[:1], "--trainer.devices=0"], ["devices='0'", "mend trainer"]),

@@ -46,8 +46,8 @@ class BaseModule(LightningModule):
         compile_network: bool = False,
     ) -> None:
         super().__init__()
-        if learning_rate <= 0:
-            raise UserError(f"model.learning_rate must be above 0, but is {learning_rate}.")
+        if learning_rate < 0:
+            raise UserError(f"model.learning_rate must not be negative, but is {learning_rate}.")
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.schedule: Schedule = schedule
         self.warmup_share = warmup_share
