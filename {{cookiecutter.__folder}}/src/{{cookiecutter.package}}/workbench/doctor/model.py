@@ -4,7 +4,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch.utilities.model_summary.model_summary import ModelSummary
@@ -52,10 +52,12 @@ def labels(project: Project) -> Result:
     least, most, total = min(numbers), max(numbers), max(1, sum(numbers))
     figure = " to ".join(f"{names[numbers.index(n)]!r} {n / total:.1%}" for n in (least, most))
     # Of pixels most are background; what matters is that each class is seen.
-    rare = least * 1000 < total if total > project.seen["train"].looked else least * 10 < most
+    seen = project.seen["train"]
+    rare = least * 1000 < total if total > seen.looked else least * 10 < most
     remedy = "Add samples of it; judge by macro F1; try data.weighted_sampling or a loss that weights classes."
     few = [f"{figure} of training"] if rare and not project.data.weighted_sampling else []
-    return fail_if(few, remedy, f"{classes} classes: {figure} of training", "warn" if least else "fail")
+    state: Literal["warn", "fail"] = "warn" if least or seen.looked < seen.total else "fail"
+    return fail_if(few, remedy, f"{classes} classes: {figure} of training", state)
 
 
 @check
