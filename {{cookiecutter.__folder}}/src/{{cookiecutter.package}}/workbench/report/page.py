@@ -32,8 +32,7 @@ class Table:
 class Section:
     """A heading, what to know before looking, and what there is to see.
 
-    Charts are inverted on a dark page; photos, and wide strips of them, are not. `legend` says what colours (red,
-    green, blue) stand for; `folded` is long text.
+    A dark page inverts charts, but no photos or strips of them. `legend` names colours (red, green, blue).
     """
 
     title: str

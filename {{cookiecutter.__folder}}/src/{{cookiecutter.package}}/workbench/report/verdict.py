@@ -45,10 +45,9 @@ def judge(rows: Sequence[Row]) -> Verdict:
     first = next((loss for epoch, loss in steps[:1] if epoch == epochs[0]), train[0])
     if max(val) > 10 * abs(first):
         return Verdict("rate too high", f"val/loss reached {max(val):.3g}, of {first:.3g} at the first step; {LOWER}.")
-    fine = f"Both losses fell and levelled off; val/loss ended at {val[-1]:.3g}, its best is {min(val):.3g}."
     start = max(train[0], first)
     found = _jumps(train, first, epochs) or _overfits(train, val, epochs) or _learns_on(train, val, start)
-    return found or Verdict("fine", fine)
+    return found or Verdict("fine", f"Both losses levelled off; val/loss ended at {val[-1]:.3g}, best {min(val):.3g}.")
 
 
 def _jumps(train: list[float], first: float, epochs: list[int]) -> Verdict | None:
