@@ -92,7 +92,7 @@ def test_each_room_stays_as_small_as_its_reader_has_time(projects, task: str):
     package = projects(task) / "src/digit_reader"
     assert lines(package / task) <= 450
     assert lines(package / "practices") <= 1200
-    assert lines(package / "workbench") <= 1800
+    assert lines(package / "workbench") <= 2200
     for path in package.rglob("*.py"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
 
