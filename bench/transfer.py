@@ -46,9 +46,9 @@ for digit in range(5):
     for split in ("train", "val", "test"):
         put("data/low", split, digit, files(split, digit))
 def train(*words):
-    main(["fit", "--monitor.patience=null", "--trainer.accelerator=cpu", "--data.num_workers=0", "--trainer.logger=false",
-        "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--export_onnx=false",
-        "--trainer.check_val_every_n_epoch=5", "--model.network=network.yaml", *words])
+    main(["fit", "--monitor.patience=null", "--trainer.accelerator=cpu", "--data.num_workers=0",
+        "--trainer.logger=false", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false",
+        "--export_onnx=false", "--trainer.check_val_every_n_epoch=5", "--model.network=network.yaml", *words])
     return Path("runs", Path("runs/latest").readlink())
 def accuracy(run):
     main(["test", f"--run={run}"])
