@@ -23,8 +23,8 @@ from digit_reader.cli import main
 
 def train(*words):
     main(["fit", "--monitor.patience=null", "--trainer.accelerator=cpu", "--data.num_workers=0",
-        "--trainer.logger=false", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--export_onnx=false",
-        "--trainer.check_val_every_n_epoch=4", *words])
+        "--trainer.logger=false", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false",
+        "--export_onnx=false", "--trainer.check_val_every_n_epoch=4", *words])
     run = Path("runs", Path("runs/latest").readlink())
     main(["test", f"--run={run}"])
     return run, json.loads((run / "test_metrics.json").read_text())["test/accuracy"]
