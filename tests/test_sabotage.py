@@ -1,4 +1,4 @@
-"""L6: the generated tests notice when a practice is taken out. A third of the table each time; all: `make sabotage`."""
+"""L6: the generated tests notice when a practice is taken out. A fifth of the table each time; all: `make sabotage`."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ import pytest
 from rendering import TEMPLATE, run
 from sabotage import harness
 
-PARTS = 3
+PARTS = 5
 
 
 def part_of_today() -> int:
-    """Return which third is due: it moves on with every commit, and stays while one works."""
+    """Return which fifth is due: it moves on with every commit, and stays while one works."""
     count = run("git", "rev-list", "--count", "HEAD", cwd=TEMPLATE).stdout.strip()
     return int(count or 0) % PARTS
 
