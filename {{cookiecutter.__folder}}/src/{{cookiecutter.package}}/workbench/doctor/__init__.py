@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="doctor", add_help=False, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--only", action="append", choices=list(CHECKS), metavar="NAME", help=", ".join(CHECKS))
-    parser.add_argument("--seconds", type=float, default=60.0, help="after which no check begins (default: 60)")
+    parser.add_argument("--seconds", type=float, default=50.0, help="after which no check goes on (default: 50)")
     options, rest = parser.parse_known_args(arguments)
     build = partial(commands.TrainingCLI, commands._split(rest)[1], commands.DEFAULT)
     if {"-h", "--help"} & set(rest):
