@@ -1,7 +1,7 @@
 """A small student with and without a teacher: accuracy on the demo's test split, the same five seeds for both.
 
-The teacher is the default network, trained as the default configuration says; the student has an eighth of its width
-and 8 epochs. It prints whichever way it comes out.
+The teacher is the default network, trained as the default configuration says; the student has a quarter of its width
+and 8 epochs, at a higher rate. It prints whichever way it comes out.
 """
 
 import json
@@ -31,7 +31,8 @@ def train(*words):
 teacher, known = train()
 alone, taught = [], []
 for seed in range(int(sys.argv[1])):
-    words = ["--model.network.init_args.width=4", "--trainer.max_epochs=8", f"--seed_everything={seed}"]
+    words = ["--model.network.init_args.width=8", "--model.learning_rate=0.01", "--trainer.max_epochs=8"]
+    words += [f"--seed_everything={seed}"]
     alone.append(train(*words)[1])
     taught.append(train(*words, "--config=configs/distill.yaml", f"--trainer.callbacks.teacher={teacher}")[1])
 print(json.dumps([known, alone, taught]))
