@@ -148,7 +148,8 @@ def test_a_folder_that_may_not_be_written_is_named(refused, workspace: Path):
 
 
 def test_a_port_in_use_is_said(refused):
-    with mock.patch("{{ cookiecutter.package }}.training.TrainingCLI", side_effect=OSError(errno.EADDRINUSE, "in use")):
+    taken = OSError(errno.EADDRINUSE, "in use")
+    with mock.patch("{{ cookiecutter.package }}.training.TrainingCLI", side_effect=taken):
         refused(["fit"], "the port is in use; choose another")
 
 

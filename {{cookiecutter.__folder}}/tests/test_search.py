@@ -82,7 +82,7 @@ def test_a_study_trains_runs_of_its_own_goes_on_and_names_the_best(space: str, w
 
 
 def test_a_mistake_ends_the_search_with_one_sentence(space: str, workspace: Path):
-    with pytest.raises(UserError, match="none.yaml does not exist"):
+    with pytest.raises(UserError, match=r"none\.yaml does not exist"):
         search.main(["--space=none.yaml"])
     with pytest.raises(UserError, match="needs choices, or low and high"):
         search.distribution("model.init_args.learning_rate", {"lowest": 1})
