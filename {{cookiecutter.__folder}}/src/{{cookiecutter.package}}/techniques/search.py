@@ -5,7 +5,6 @@ its own under runs/, and one that is behind the others is ended early. The study
 the same command with `--study` goes on with it. Needs the extra: pip install -e '.[search]'.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ..cli import guarded
+from ..mistakes import Parser
 from ..practices.errors import UserError
 from ..record import read
 from ..runs import RUNS, SHARED
@@ -111,7 +111,7 @@ def open_study(name: str, space: dict[str, Any]) -> optuna.Study:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run trials until there are as many as asked for, then say which was best and how to train with it."""
-    parser = argparse.ArgumentParser(prog=f"python -m {PACKAGE}.techniques.search", allow_abbrev=False)
+    parser = Parser(prog=f"python -m {PACKAGE}.techniques.search", allow_abbrev=False)
     parser.add_argument("--trials", type=int, default=20, help="how many the study shall have in the end")
     parser.add_argument("--study", default=time.strftime("%Y%m%d-%H%M%S-search"), help="its name; an old one goes on")
     parser.add_argument("--space", default=SPACE, help="the file that says what is searched")

@@ -3,12 +3,12 @@
 Read from the runs' record.json and metrics.csv alone, so it also works for runs of a machine that is gone.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..mistakes import Parser
 from ..practices.errors import UserError
 
 SECTIONS = {
@@ -25,7 +25,7 @@ Rows = list[tuple[str, list[str]]]
 
 def main(arguments: Sequence[str]) -> None:
     """Compare the runs that `arguments` name."""
-    parser = argparse.ArgumentParser(prog="compare", description=(__doc__ or "").splitlines()[0])
+    parser = Parser(prog="compare", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", help="folders of runs, or the file of a group of runs, runs/<group>.json")
     about = f"also write it as a page, by default {PAGE}"
     parser.add_argument("--html", nargs="?", type=Path, const=PAGE, metavar="FILE", help=about)

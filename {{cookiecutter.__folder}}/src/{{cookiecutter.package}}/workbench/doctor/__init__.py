@@ -4,7 +4,6 @@ A check is a function in the file of its family, with `@check` above it; tests/w
 wants a fault for it to catch.
 """
 
-import argparse
 import importlib
 import json
 import logging
@@ -23,7 +22,7 @@ from pathlib import Path
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
-from ...mistakes import explain
+from ...mistakes import Parser, explain
 from .project import CHECKS, WAITS, Project, Result, Skip
 
 HERE = Path(__file__).parent
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     from ... import training as commands
     from ...progress import quieten
 
-    parser = argparse.ArgumentParser(prog="doctor", add_help=False, allow_abbrev=False)
+    parser = Parser(prog="doctor", add_help=False, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--only", action="append", choices=list(CHECKS), metavar="NAME", help=", ".join(CHECKS))
     parser.add_argument("--seconds", type=float, default=50.0, help="after which no check goes on (default: 50)")
