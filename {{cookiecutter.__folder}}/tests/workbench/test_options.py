@@ -11,7 +11,7 @@ from {{ cookiecutter.package }}.cli import main
     ("arguments", "told"),
     [
         (["compare"], "required: runs; compare --help"),
-        (["compare", "runs/never"], "runs/never"),
+        (["compare", "runs/never", "runs/none"], "runs/never"),
         (["doctor", "--only", "nothing"], "'nothing' .choose from 'configuration'"),
         (["todo", "--nope"], "--nope; todo --help"),
         (["report", "--run", "runs/never"], "runs/never is no run"),
