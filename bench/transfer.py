@@ -1,6 +1,6 @@
 """Transfer learning on the demo's digits: trained on 0 to 4, then 5 to 9 with 10 images a class, beside from scratch.
 
-python bench/transfer.py [EPOCHS]; 10 by default, a short training. Five seeds, each with images of its own choice;
+python bench/transfer.py [EPOCHS [FIRST_SEED]]; 10 epochs by default, a short training. Five seeds, each with its own images;
 all images of 5 to 9 that were not trained on, nor chose the checkpoint, are the test. From scratch the better of two
 learning rates counts. The network keeps a grid of 4 x 4 to its head: of averages over the whole image, what tells 0
 to 4 apart says too little of 5 to 9 (a linear model on SmallCNN's features has 0.85, on its middle layer's 0.97).
@@ -34,7 +34,7 @@ from digit_reader.cli import main
 from digit_reader.image_classification import ImageFolderData
 
 ImageFolderData().prepare_data()
-seeds, images, epochs = map(int, sys.argv[1:])
+seeds, images, epochs, first_seed = map(int, sys.argv[1:])
 def put(root, split, digit, files):
     folder = Path(root, split, str(digit))
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def accuracy(run):
     main(["test", f"--run={run}"])
     return json.loads((run / "test_metrics.json").read_text())["test/accuracy"]
 found = {}
-for seed in range(seeds):
+for seed in range(first_seed, first_seed + seeds):
     for digit in range(5, 10):
         all_of_it = files("train", digit)
         chosen = random.Random(10 * seed + digit).sample(all_of_it, images)
@@ -78,11 +78,12 @@ print(json.dumps(found))
 
 def main() -> None:
     """Print mean and spread of each way, and fail unless both beat training from scratch."""
-    started, epochs = time.perf_counter(), (sys.argv[1:] or ["10"])[0]
+    started = time.perf_counter()
+    epochs, first_seed = [*sys.argv[1:], *["10", "0"][len(sys.argv) - 1 :]]
     with rendered(logger="csv") as project:
         (project / "network.yaml").write_text(NETWORK)
         environment = os.environ | {"PYTHONPATH": str(project / "src"), "OMP_NUM_THREADS": "1"}
-        words = [sys.executable, "-c", TRAIN, str(SEEDS), str(IMAGES), epochs]
+        words = [sys.executable, "-c", TRAIN, str(SEEDS), str(IMAGES), epochs, first_seed]
         done = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr[-3000:])
