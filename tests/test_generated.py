@@ -6,6 +6,7 @@ All renders share the environment of these tests; nothing is installed for a ren
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -97,11 +98,10 @@ def test_each_room_stays_as_small_as_its_reader_has_time(projects, task: str):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
 
 
-def test_a_project_works_without_its_workbench(render):
+def test_a_project_works_without_its_workbench_and_its_techniques(render):
     project = render(logger="csv")
-    for path in sorted((project / "src/digit_reader/workbench").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    (project / "src/digit_reader/workbench").rmdir()
+    for room in ("workbench", "techniques"):
+        shutil.rmtree(project / "src/digit_reader" / room)
     environment = {"PYTHONPATH": str(project / "src")}
     result = run("python", "-m", "digit_reader", "fit", "--config", "configs/debug.yaml", cwd=project, **environment)
     assert result.returncode == 0, result.stderr[-2000:]
