@@ -24,6 +24,10 @@ def test_the_focal_loss_is_cross_entropy_without_focus_and_heeds_easy_samples_le
         assert focal_loss(logits, targets, label_smoothing=smoothing).item() == pytest.approx(expected.item())
 
 
+def test_each_of_many_classes_counts():
+    assert focal_loss(torch.randn(4, 300), torch.full((4,), 255)) > 0, "class 255 is a class like the others"
+
+
 def test_the_focal_loss_is_trained_by_and_the_cross_entropy_measured(build):
     cli = build("--model.loss=focal", "--model.label_smoothing=0")
     batch = next(iter(cli.datamodule.loader("train")))

@@ -86,9 +86,44 @@ def test_a_mistake_ends_the_search_with_one_sentence(space: str, workspace: Path
         search.main(["--space=none.yaml"])
     with pytest.raises(UserError, match="needs choices, or low and high"):
         search.distribution("model.init_args.learning_rate", {"lowest": 1})
+    Path("half.yaml").write_text(yaml.safe_dump(SPACE | {"direction": "up"}))
+    with pytest.raises(UserError, match="must be minimize or maximize"):
+        search.main(["--space=half.yaml"])
+    Path("half.yaml").write_text("a: [")
+    with pytest.raises(UserError, match="is no YAML"):
+        search.main(["--space=half.yaml"])
     Path("half.yaml").write_text("metric: val/loss\n")
     with pytest.raises(UserError, match="lacks direction, parameters, pruning"):
         search.main(["--space=half.yaml"])
+
+
+@pytest.mark.parametrize("text", ["{low: 1e-4, high: 1e-2, log: true}", "{low: 0, high: 1, step: 0.1}"])
+def test_numbers_as_people_write_them_are_a_range(text: str):
+    found = search.distribution("model.init_args.learning_rate", yaml.safe_load(text))
+    assert isinstance(found, optuna.distributions.FloatDistribution)
+    with pytest.raises(UserError, match="needs choices, or low and high"):
+        search.distribution("model.init_args.learning_rate", {"low": 0, "high": 1, "step": 0})
+    assert search.flags({"a": None, "b": True, "c": "x"}) == ["--a=null", "--b=true", "--c=x"]
+
+
+@pytest.mark.parametrize(("began", "trials", "told"), [(False, 1, "was refused"), (True, 3, "3 trials in a row")])
+def test_a_search_ends_when_no_trial_can_succeed(began, trials, told, space: str, workspace: Path, monkeypatch):
+    """The code is 2 for a mistake in the options, but also for a loss that was no number."""
+    commands = []
+
+    def refuse(words, **options):
+        commands.append(words)
+        if began:
+            checkpoint = Path(f"runs/mine-trial{len(commands) - 1}/checkpoints/last.ckpt")
+            checkpoint.parent.mkdir(parents=True)
+            checkpoint.touch()
+        return search.subprocess.CompletedProcess(words, 2)
+
+    monkeypatch.setattr(search.subprocess, "run", refuse)
+    with pytest.raises(UserError, match=told):
+        search.main(["--trials=9", "--study=mine", f"--space={space}", "--config=mine.yaml"])
+    assert len(commands) == trials
+    assert commands[0].index("--config=mine.yaml") > 4, "the callback of one's own overlay is the last"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ def flatten(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def focal_loss(
-    logits: Tensor, labels: Tensor, gamma: float = 2.0, label_smoothing: float = 0.0, ignored: int = 255
+    logits: Tensor, labels: Tensor, gamma: float = 2.0, label_smoothing: float = 0.0, ignored: int = -100
 ) -> Tensor:
     """Return the mean of (1 - p)^gamma (-log p), p being the probability of the label: hard samples weigh more.
 

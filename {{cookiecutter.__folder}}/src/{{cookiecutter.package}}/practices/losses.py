@@ -1,6 +1,7 @@
 """Losses that torch lacks, for classes of very different size. All ignore what is labelled so."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import Tensor
@@ -49,5 +50,5 @@ LOSSES: dict[Loss, Callable[..., Tensor]] = {
     "dice_cross_entropy": dice_cross_entropy,
     "cross_entropy": cross_entropy,
     "dice": dice_loss,
-    "focal": focal_loss,
+    "focal": partial(focal_loss, ignored=255),
 }

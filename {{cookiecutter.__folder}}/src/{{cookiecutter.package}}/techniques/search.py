@@ -5,7 +5,9 @@ its own under runs/, and one that is behind the others is ended early. The study
 the same command with `--study` goes on with it. Needs the extra: pip install -e '.[search]'.
 """
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ..cli import guarded
-from ..mistakes import Parser
+from ..mistakes import Parser, require_yaml
 from ..practices.errors import UserError
 from ..record import read
 from ..runs import RUNS, SHARED
@@ -31,6 +33,8 @@ except ModuleNotFoundError:
     sys.exit("error: the search needs Optuna; install it with: pip install -e '.[search]'")
 
 SPACE = "configs/search/optuna.yaml"
+FAILURES = 3  # in a row, which end the search
+MODES = {"minimize": "min", "maximize": "max"}
 PACKAGE = __package__.split(".")[0]
 
 
@@ -72,13 +76,16 @@ def read_space(path: str) -> dict[str, Any]:
     """Return metric, direction, pruning and parameters of the file `path`.
 
     Raises:
-        UserError: The file is missing or lacks one of them.
+        UserError: The file is missing, no YAML, or lacks one of them.
     """
     if not Path(path).is_file():
         raise UserError(f"{path} does not exist; --space names the file that says what is searched, like {SPACE}.")
+    require_yaml(Path(path))
     space: dict[str, Any] = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     if missing := {"metric", "direction", "pruning", "parameters"} - set(space):
         raise UserError(f"{path} lacks {', '.join(sorted(missing))}; see {SPACE}.")
+    if space["direction"] not in MODES:
+        raise UserError(f"direction in {path} is {space['direction']}, but must be minimize or maximize.")
     return space
 
 
@@ -91,9 +98,11 @@ def distribution(name: str, options: dict[str, Any]) -> BaseDistribution:
     try:
         if "choices" in options:
             return CategoricalDistribution(**options)
-        whole = isinstance(options["low"], int) and isinstance(options["high"], int)
-        return IntDistribution(**options) if whole else FloatDistribution(**options)
-    except (KeyError, TypeError, ValueError) as error:
+        # YAML reads 1e-4, without a point, as text.
+        bounds = {key: float(value) if isinstance(value, str) else value for key, value in options.items()}
+        whole = all(isinstance(bounds.get(key, 1), int) for key in ("low", "high", "step"))
+        return IntDistribution(**bounds) if whole else FloatDistribution(**bounds)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         needed = f"{name} needs choices, or low and high (and log, step), but is {options}"
         raise UserError(f"{needed} ({type(error).__name__}: {error}).") from error
 
@@ -128,7 +137,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))
         trial = study.ask(distributions)
         train(study, trial, space, options.space, rest)
-    report(done, space["direction"], rest)
+        last = study.trials[-FAILURES:]
+        if len(last) == FAILURES and all(trial.state == TrialState.FAIL for trial in last):
+            raise UserError(f"{FAILURES} trials in a row failed, see above; the study is kept as {options.study}.")
+    report(done, space, rest)
+
+
+def monitored(space: dict[str, Any]) -> list[str]:
+    """Return the options of `fit` that make the best checkpoint that of the metric which is searched by."""
+    return [f"--monitor.metric={space['metric']}", f"--monitor.mode={MODES[space['direction']]}"]
 
 
 def train(study: optuna.Study, trial: Trial, space: dict[str, Any], path: str, rest: list[str]) -> None:
@@ -139,13 +156,12 @@ def train(study: optuna.Study, trial: Trial, space: dict[str, Any], path: str, r
     overlay = run / "search.yaml"
     added = {"class_path": f"{PACKAGE}.techniques.search.EndBehind", "init_args": callback}
     overlay.write_text(yaml.safe_dump({"trainer": {"callbacks+": [added]}}), encoding="utf-8")
-    mode = {"minimize": "min", "maximize": "max"}[space["direction"]]
-    monitored = [f"--monitor.metric={space['metric']}", f"--monitor.mode={mode}"]
-    words = [*rest, f"--config={overlay}", *monitored, *flags(trial.params)]
+    # First, as flags for a callback reach the last one only, which must be that of an overlay in `rest`.
+    words = [f"--config={overlay}", *rest, *monitored(space), *flags(trial.params)]
     environment = os.environ | {SHARED: str(run), "WANDB_RUN_GROUP": study.study_name}
     print(f"\nTrial {trial.number}: {' '.join(flags(trial.params))}", flush=True)
     code = subprocess.run([sys.executable, "-m", PACKAGE, "fit", *words], env=environment, check=False).returncode
-    if code == 2:  # the user's mistake would end every trial
+    if code == 2 and not (run / "checkpoints/last.ckpt").exists():  # it never began: a mistake that ends every trial
         study.tell(trial, state=TrialState.FAIL)
         raise UserError(f"trial {trial.number} was refused, see above; the study is kept as {study.study_name}.")
     value = read(run).get("best", {}).get(space["metric"])
@@ -160,18 +176,19 @@ def train(study: optuna.Study, trial: Trial, space: dict[str, Any], path: str, r
 
 def flags(parameters: dict[str, Any]) -> list[str]:
     """Return `parameters` as options of `fit`."""
-    return [f"--{name}={value}" for name, value in parameters.items()]
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
+    return [f"--{name}={text}" for name, text in texts.items()]
 
 
-def report(done: list[FrozenTrial], direction: str, rest: list[str]) -> None:
+def report(done: list[FrozenTrial], space: dict[str, Any], rest: list[str]) -> None:
     """Print the finished trials, the best first, and the command that trains with the best."""
     complete = [trial for trial in done if trial.state == TrialState.COMPLETE]
-    complete.sort(key=lambda trial: trial.value or 0.0, reverse=direction == "maximize")
+    complete.sort(key=lambda trial: trial.value or 0.0, reverse=space["direction"] == "maximize")
     for trial in complete:
         print(f"{trial.value:12.5g}  trial {trial.number}: {' '.join(flags(trial.params))}")
     print(f"{len(done) - len(complete)} of {len(done)} trials were ended early, being behind the others.")
     if complete:
-        print(f"Next: python -m {PACKAGE} fit {' '.join([*rest, *flags(complete[0].params)])}")
+        print(f"Next: python -m {PACKAGE} fit {shlex.join([*rest, *monitored(space), *flags(complete[0].params)])}")
 
 
 if __name__ == "__main__":
