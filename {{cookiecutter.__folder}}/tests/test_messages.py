@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
@@ -163,6 +164,8 @@ def test_traceback_in_the_environment_shows_where(monkeypatch):
 def own(build, workspace: Path) -> Path:
     """Return a copy of the data that is the workspace's own, to be broken; data.root must be given as its name."""
     data = build().datamodule
+    if data.root != vars(sys.modules[type(data).__module__]).get("DEMO"):
+        pytest.skip("how the demo's files lie is known; yours may lie otherwise")
     data.prepare_data()
     shutil.copytree(data.root, workspace / "own")
     return workspace / "own"

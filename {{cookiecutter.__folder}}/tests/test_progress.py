@@ -1,10 +1,13 @@
 """What is said while a run goes on, and at a command's end."""
 
+import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from {{ cookiecutter.package }}.cli import commands, main
 from {{ cookiecutter.package }}.progress import NEXT, Bar, Lines, compare_target
@@ -12,7 +15,7 @@ from {{ cookiecutter.package }}.progress import NEXT, Bar, Lines, compare_target
 from conftest import PACKAGE, SHORT
 
 LINE = re.compile(
-    r"^epoch (\d)/2  [\d.e+]+ steps/s  train/loss [\d.e+-]+  "
+    r"^epoch (\d)/[23]  [\d.e+]+ steps/s  train/loss [\d.e+-]+  "
     r"(\S+) ([-\d.e+]+)  best ([-\d.e+]+)  left \d+:\d\d:\d\d$",
     re.MULTILINE,
 )
@@ -28,6 +31,27 @@ def test_without_a_terminal_each_epoch_is_one_line(capsys, build):
     assert {name for _, name, *_ in found} == {config.metric}
     assert float(found[1][3]) == (min if config.mode == "min" else max)(values), "the best of all epochs so far"
     assert not re.search(r"\d+%|it/s|\r|\x1b", out), "no bar is drawn into a file"
+
+
+def test_a_checkpoint_of_the_configuration_does_not_hide_the_projects_own(capsys, build, workspace: Path):
+    monitor = build().config.monitor
+    worst = {"monitor": monitor.metric, "mode": "max" if monitor.mode == "min" else "min", "dirpath": "worst"}
+    own = {"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": worst}
+    (workspace / "own.yaml").write_text(json.dumps({"trainer": {"callbacks": [own]}}))
+    main(["fit", "--config=own.yaml", *SHORT, "--trainer.max_epochs=3", "--export_onnx=false"])
+    out = capsys.readouterr().out
+    best = json.loads(Path("runs/latest/record.json").read_text())["best"][monitor.metric]
+    assert f"({monitor.metric} {best:.4f}" in out
+    assert float(LINE.findall(out)[-1][3]) == pytest.approx(best, rel=1e-3)
+
+
+def test_nan_is_never_the_best(build):
+    lines = Lines("val/x", "min")
+    score = SimpleNamespace(best_model_score=torch.tensor(0.5))
+    trainer = SimpleNamespace(checkpoint_callbacks=[score], sanity_checking=False)
+    trainer.callback_metrics = {"val/x": torch.tensor(float("nan"))}
+    lines.on_validation_end(trainer, None)
+    assert lines.known["best"] == 0.5
 
 
 def test_a_terminal_gets_a_bar_with_metric_best_and_time_left(build, monkeypatch, tmp_path: Path):

@@ -61,7 +61,8 @@ def test_constant_stays(train):
 def test_plateau_divides_by_ten_when_nothing_gets_better():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
     checkpoint = ModelCheckpoint(monitor="val/accuracy", mode="max")
-    trainer = SimpleNamespace(checkpoint_callbacks=[checkpoint], enable_validation=True, check_val_every_n_epoch=2)
+    own = ModelCheckpoint(monitor="val/loss")  # the configuration's, which come first
+    trainer = SimpleNamespace(checkpoint_callbacks=[own, checkpoint], enable_validation=True, check_val_every_n_epoch=2)
     config = make_schedule("plateau", optimizer, 0.0, trainer)
     assert (config["monitor"], config["frequency"]) == ("val/accuracy", 2)
     rates = []

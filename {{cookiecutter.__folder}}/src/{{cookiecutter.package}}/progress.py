@@ -36,10 +36,11 @@ class Course(ProgressBar):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look at the metric; on all ranks, as computing it may wait for all, and not at every step."""
-        before = getattr(trainer.checkpoint_callback, "best_model_score", None)
+        # The last is the project's own; the configuration's come before it.
+        before = getattr([None, *trainer.checkpoint_callbacks][-1], "best_model_score", None)
         if self.monitor in trainer.callback_metrics and not trainer.sanity_checking:
             value = trainer.callback_metrics[self.monitor].item()
-            best = value if before is None else self.better(value, float(before))
+            best = value if before is None else self.better(float(before), value)  # in this order NaN is no best
             self.known = {self.monitor: value, "best": best}
         super().on_validation_end(trainer, pl_module)
 

@@ -199,7 +199,7 @@ def _begin(cli: TrainingCLI, run: Path, facts: dict[str, Any], resume: dict[str,
 @rank_zero_only
 def _finish(cli: TrainingCLI, run: Path) -> None:
     """Export the best checkpoint and say where everything lies."""
-    best, monitor = cli.trainer.checkpoint_callbacks[0].best_model_score, cli.config.monitor  # type: ignore[attr-defined]
+    best, monitor = cli.trainer.checkpoint_callbacks[-1].best_model_score, cli.config.monitor  # type: ignore[attr-defined]
     reached = "" if best is None else compare_target(monitor.target, monitor.mode, float(best))
     shown = "" if best is None else f" ({monitor.metric} {best:.4f}{reached})"
     print(f"\nTrained: {find_checkpoint(run, 'best')}{shown}, curves in {run / 'metrics.csv'}")

@@ -32,6 +32,12 @@ from conftest import PLAIN
 SIZES = {"train": 120, "val": 40, "test": 40}
 
 
+@pytest.fixture(autouse=True)
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show no GPU: the toy trains on the CPU, and that one is idle is a finding."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *arguments: False)
+
+
 class Corners:
     """Pictures, float32 (3, 8, 8), of a bright square in the corner that the label names."""
 

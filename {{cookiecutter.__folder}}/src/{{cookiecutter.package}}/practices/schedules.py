@@ -60,7 +60,7 @@ def make_schedule(name: Schedule, optimizer: Optimizer, warmup_share: float, tra
 def _plateau(optimizer: Optimizer, trainer: Trainer) -> LRSchedulerConfigType:
     """Divide the rate by ten after three looks without a new best, a look being a validation."""
     chosen: list[Any] = [callback for callback in trainer.checkpoint_callbacks if getattr(callback, "monitor", None)]
-    best = chosen[0] if chosen and trainer.enable_validation else None
+    best = chosen[-1] if chosen and trainer.enable_validation else None
     return {
         "scheduler": ReduceLROnPlateau(optimizer, best.mode if best else "min", factor=0.1, patience=3),
         "monitor": best.monitor if best else "val/loss" if trainer.enable_validation else "train/loss",
