@@ -9,6 +9,7 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from {{ cookiecutter.package }}.cli import main
+from {{ cookiecutter.package }}.practices.errors import UserError
 from {{ cookiecutter.package }}.practices.export import export_onnx
 from {{ cookiecutter.package }}.techniques.straight_through import Binarize, StraightThroughSign
 
@@ -60,6 +61,18 @@ def test_a_block_that_does_not_fit_is_named_with_what_came_to_it(composed, capsy
     wrong = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 999, "out_features": 9}}
     with pytest.raises(Exception, match=r"blocks\[\d\], Linear, does not take what comes to it, a tensor of \(2, "):
         composed(lambda blocks: blocks.append(wrong))
+
+
+def test_a_size_that_the_network_asserts_is_refused_in_one_sentence(build, monkeypatch):
+    """As torchvision's vision transformer does, and others without a word."""
+    model = build().model
+
+    def forward(**inputs: torch.Tensor) -> torch.Tensor:
+        raise AssertionError
+
+    monkeypatch.setattr(model, "forward", forward)
+    with pytest.raises(UserError, match=r"cannot take the data's .*: AssertionError; choose sizes"):
+        model.try_on({"inputs": torch.zeros(2, 3)})
 
 
 @pytest.mark.parametrize(

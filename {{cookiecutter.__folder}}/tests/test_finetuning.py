@@ -11,7 +11,7 @@ from torch import nn
 
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.errors import UserError
-from {{ cookiecutter.package }}.techniques.finetuning import FineTuning, find_stages, start_from
+from {{ cookiecutter.package }}.techniques.finetuning import FineTuning, Pretrained, find_stages, start_from
 
 from conftest import PLAIN, SHORT
 from conftest_kill import STEPS, differences, forked_fit, latest, result
@@ -162,6 +162,68 @@ def test_a_run_for_other_classes_leaves_the_head_and_one_for_other_inputs_is_ref
         torch.save(content | {"hyper_parameters": facts | {name: ["other"]}}, path)
         with pytest.raises(UserError, match=f"{name} of .* is not this model's"):
             start_from(cli.model, path, cli.datamodule.fitted)
+
+
+def test_a_run_for_images_of_another_mean_is_refused(build, tmp_path: Path):
+    cli = build()
+    if "mean" not in cli.model.hparams:
+        pytest.skip("the inputs are no images")
+    facts = dict(cli.model.hparams) | {"mean": [0.1, 0.2, 0.3]}
+    torch.save({"state_dict": cli.model.state_dict(), "hyper_parameters": facts}, tmp_path / "other.ckpt")
+    with pytest.raises(UserError, match=r"mean of .* is not this model's"):
+        start_from(cli.model, tmp_path / "other.ckpt")
+    torch.save({"state_dict": cli.model.state_dict()}, tmp_path / "bare.ckpt")
+    assert start_from(cli.model, tmp_path / "bare.ckpt")
+
+
+def test_a_resumed_run_needs_its_source_no_more(build, tmp_path: Path):
+    cli = build(*FEW, "--trainer.max_epochs=1")
+    torch.save(cli.model.network.state_dict(), tmp_path / "source.pt")
+    cli.trainer.callbacks.append(Pretrained(str(tmp_path / "source.pt")))
+    cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+    cli.trainer.save_checkpoint(tmp_path / "half.ckpt")
+    (tmp_path / "source.pt").unlink()
+    cli = build(*FEW, "--trainer.max_epochs=2")
+    cli.trainer.callbacks.append(Pretrained(str(tmp_path / "source.pt")))
+    with pytest.raises(UserError, match="do not exist"):
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+    cli = build(*FEW, "--trainer.max_epochs=2")
+    cli.trainer.callbacks.append(Pretrained(str(tmp_path / "source.pt")))
+    cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=tmp_path / "half.ckpt", weights_only=True)
+    assert cli.trainer.current_epoch == 2
+
+
+class WithToken(nn.Module):
+    """A network with a parameter of its own, beside its parts."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros(3))
+        self.network = network
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.network(*inputs) + 0 * self.token.sum()
+
+
+@pytest.mark.parametrize("depth", [None, 1])
+def test_what_lies_beside_all_parts_joins_last(build, depth: int | None):
+    module, trainer = build().model, build().trainer
+    module.network = WithToken(module.network)
+    tuning = FineTuning(depth=depth)
+    tuning.setup(trainer, module, "fit")
+    assert not module.network.token.requires_grad
+    tuning.load_state_dict({"trained": len(tuning.stages)})
+    frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+    assert ("network.token" in frozen) == (depth == 1)
+    assert depth == 1 or not frozen
+
+
+def test_an_optimizer_that_no_stage_could_join_is_refused_before_the_first_step(build, monkeypatch):
+    cli = build(*FEW)
+    monkeypatch.setattr(cli.model, "configure_optimizers", lambda: torch.optim.SGD(cli.model.parameters(), 0.1))
+    cli.trainer.callbacks.append(FineTuning())
+    with pytest.raises(UserError, match=r"makes 1 parameter groups, but fine-tuning needs the \d+"):
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule)
 
 
 def test_latest_is_refused_as_it_will_be_the_run_that_begins(capsys):

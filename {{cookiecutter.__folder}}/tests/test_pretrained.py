@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from {{ cookiecutter.package }}.practices.errors import UserError
-from {{ cookiecutter.package }}.practices.pretrained import load_pretrained, read_weights
+from {{ cookiecutter.package }}.practices.pretrained import checkpoint_path, load_pretrained, read_weights
 
 
 def network(classes: int, seed: int, width: int = 4) -> nn.Module:
@@ -33,6 +33,26 @@ def test_another_head_is_reported_and_left_while_all_else_is_taken(capsys, caplo
 
 def test_a_head_of_the_same_size_is_taken_too():
     assert load_pretrained(network(5, seed=1), network(5, seed=2).state_dict()) == []
+
+
+class TwoHeads(nn.Module):
+    """As LRASPP, whose result is the sum of both."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 4, 1)
+        self.low, self.high = nn.Conv2d(4, classes, 1), nn.Conv2d(8, classes, 1)
+
+
+def test_a_head_of_two_layers_is_left_as_a_whole():
+    new = load_pretrained(TwoHeads(5), TwoHeads(9).state_dict())
+    assert new == ["low.weight", "low.bias", "high.weight", "high.bias"]
+
+
+@pytest.mark.parametrize("place", ["runs/latest", "runs/latest/checkpoints/best.ckpt"])
+def test_latest_is_no_place_of_weights(place: str):
+    with pytest.raises(UserError, match="another run tomorrow"):
+        checkpoint_path("weights", place)
 
 
 def test_another_shape_elsewhere_is_refused_by_name_and_changes_nothing():

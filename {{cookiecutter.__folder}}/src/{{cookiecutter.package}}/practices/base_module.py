@@ -71,10 +71,11 @@ class BaseModule(LightningModule):
         try:
             with torch.no_grad():
                 self.eval()(**{name: value[:2] for name, value in inputs.items()})
-        except (RuntimeError, ValueError, IndexError) as error:
+        except (RuntimeError, ValueError, IndexError, AssertionError) as error:
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in inputs.items())
+            why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
             raise UserError(
-                f"the network cannot take the data's {shapes}: {str(error).splitlines()[0].rstrip('.')}; choose sizes "
+                f"the network cannot take the data's {shapes}: {why}; choose sizes "
                 "in data that it can, or another network (with TRACEBACK=1 in the environment you see where)."
             ) from error
         finally:

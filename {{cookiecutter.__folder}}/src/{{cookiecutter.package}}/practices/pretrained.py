@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def checkpoint_path(argument: str, place: str) -> Path:
     Raises:
         UserError: It is runs/latest, which soon points at the very run that begins.
     """
-    if Path(place).name == "latest":
+    if "latest" in Path(place).parts:
         raise UserError(f"{argument} is {place}, which will be another run tomorrow; give the folder it points at.")
     return Path(place) / "checkpoints" / "best.ckpt" if Path(place).is_dir() else Path(place)
 
@@ -33,7 +34,7 @@ def read(path: str | Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise UserError(f"the weights {path} do not exist; give a file that is there.") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
         reason = "holds more than tensors, or is damaged"
         raise UserError(f"{path} {reason}; write it with torch.save(network.state_dict(), path).") from error
 
@@ -63,7 +64,7 @@ def load_pretrained(
     Raises:
         UserError: A weight other than the head's is missing, unknown, or of another shape.
     """
-    own, head = network.state_dict(), f"{_head(network)}."
+    own, head = network.state_dict(), _head(network)
     # Older files lack this counter, which no result depends on.
     names = [key for key in own if key in weights or not key.endswith("num_batches_tracked")]
     differing = [
@@ -88,7 +89,18 @@ def _fault(key: str, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -
     return f"{key} is {tuple(weights[key].shape)} there and {tuple(own[key].shape)} here"
 
 
-def _head(network: nn.Module) -> str:
-    """Return the name of the last layer with weights, by order of registration."""
-    names: list[str] = [n for n, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    return names[-1]
+def _head(network: nn.Module) -> tuple[str, ...]:
+    """Return what the names of the last layer's weights begin with, and of those beside it with as many outputs.
+
+    The last is so by order of registration. LRASPP adds two up; in a Sequential layers follow each other.
+    """
+    layers = [(n, module) for n, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    last, head = layers[-1]
+    parent = last.rpartition(".")[0]
+    if isinstance(network.get_submodule(parent), nn.Sequential):
+        return (f"{last}.",)
+
+    def beside(one: tuple[str, nn.Linear | nn.Conv2d]) -> bool:
+        return one[0].rpartition(".")[0] == parent and one[1].weight.shape[0] == head.weight.shape[0]
+
+    return tuple(f"{name}." for name, _ in takewhile(beside, reversed(layers)))

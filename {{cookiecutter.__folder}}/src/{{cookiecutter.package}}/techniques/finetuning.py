@@ -35,9 +35,11 @@ class Pretrained(Callback):
     def __init__(self, weights: str | None = None) -> None:
         self.path = checkpoint_path("weights of Pretrained", weights) if weights else None
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Load before the first step, not where a trained model is measured."""
-        if stage == "fit" and self.path and trainer.ckpt_path is None:
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Load before the first step; not in `setup`, where a trainer does not yet know that it resumes."""
+        if not self.path:
+            rank_zero_info("Pretrained: no weights given; the network starts as it was made")
+        elif trainer.ckpt_path is None:
             assert isinstance(pl_module, BaseModule)
             start_from(pl_module, self.path, getattr(trainer.datamodule, "fitted", ()))  # type: ignore[attr-defined]
 
@@ -46,7 +48,7 @@ def start_from(module: BaseModule, path: Path, fitted: Collection[str] = ()) -> 
     """Load `path` into the network of `module`, and return the names left as they were.
 
     The head of a run for other classes is left, even where it has the same size. Of what data were
-    `fitted` to there, such as a vocabulary, everything must be the same here.
+    `fitted` to there, such as a vocabulary, everything must be the same here, and so must mean and std.
 
     Raises:
         UserError: It is not, or the weights do not fit.
@@ -54,13 +56,18 @@ def start_from(module: BaseModule, path: Path, fitted: Collection[str] = ()) -> 
     content = read(path)
     if not isinstance(content, dict) or "state_dict" not in content:
         return load_pretrained(module.network, read_weights(path))
-    made_with: dict[str, Any] = content["hyper_parameters"]
-    for name in fitted:
-        if made_with.get(name) != module.hparams[name]:
+    made_with: dict[str, Any] = content.get("hyper_parameters", {})
+    constants = [name for name in ("mean", "std") if name in made_with and name in module.hparams]
+    for name in [*fitted, *constants]:
+        if _plain(made_with.get(name)) != _plain(module.hparams[name]):
             raise UserError(f"{name} of {path} is not this model's; give --model.{name} as in that run's config.yaml.")
     weights = {key[8:]: value for key, value in content["state_dict"].items() if key.startswith("network.")}
     same = made_with.get("class_names") == module.hparams.get("class_names")
     return load_pretrained(module.network, weights, new_head=not same)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 @dataclass
@@ -118,8 +125,12 @@ class FineTuning(Callback):
         if not 1 <= (depth := len(self.stages) if self.depth is None else self.depth) <= len(self.stages):
             names = ", ".join(stage.name for stage in self.stages)
             raise UserError(f"depth of FineTuning is {depth}, but there are {len(self.stages)} stages: {names}.")
-        self.stages = self.stages[:depth]
         rest = fill(pl_module, self.stages)
+        if not self.named:  # what lies beside all parts, such as a transformer's class token, joins last
+            self.stages[-1].parameters += rest
+            rest = []
+        rest += [name for stage in self.stages[depth:] for name in stage.parameters]
+        self.stages = self.stages[:depth]
         rates = {stage.name: (self.rate_decay**i, stage.parameters) for i, stage in enumerate(self.stages)}
         pl_module.parts = rates
         for name in rest:
@@ -145,6 +156,25 @@ class FineTuning(Callback):
         counts = [sum(p.numel() for p in self.module.parameters() if p.requires_grad or not t) for t in (True, False)]
         names = ", ".join(stage.name for stage in self.stages[: self.trained])
         rank_zero_info(f"Fine-tuning: {names} learn, {counts[0]:,} of {counts[1]:,} parameters")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refuse an optimizer whose groups no stage could join, and say where the last one has no time to.
+
+        Raises:
+            UserError: The module makes other groups than those of its `parameter_groups`.
+        """
+        if len(self.stages) < 2:
+            return
+        expected = len(self.module.parameter_groups())
+        for optimizer in trainer.optimizers:
+            if (count := len(optimizer.param_groups)) != expected:
+                raise UserError(
+                    f"configure_optimizers of {type(pl_module).__name__} makes {count} parameter groups, but "
+                    f"fine-tuning needs the {expected} of self.parameter_groups(); give the optimizer those."
+                )
+        if 0 <= (trainer.max_epochs or -1) <= (joins := (len(self.stages) - 1) * self.epochs_per_stage):
+            name = self.stages[-1].name
+            rank_zero_info(f"Fine-tuning: {name} would join after {joins} epochs, of which there are fewer or no more")
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the next stages join: their groups are in the optimizer since it was made, but were empty."""
