@@ -1,5 +1,6 @@
 """Bring what another answer generates into a project beside what it has: a second task in the same package."""
 
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -66,18 +67,29 @@ def _write(project: Path, first: Render, second: Render, value: str) -> Added:
         if not below and path in before:
             continue
         target = str(PurePosixPath(_top(path), value, *PurePosixPath(path).parts[1:])) if below else path
-        if (project / target).exists():
+        if not _is_free(project, target):
             added.kept.append(target)
             continue
         (project / target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(second.folder / path, project / target)
         added.files.append(target)
     for path in sorted(path for path in differing if not yours.match(path)):
-        there = set((project / path).read_text(encoding="utf-8").splitlines()) if (project / path).is_file() else set()
-        lines = (second.folder / path).read_text(encoding="utf-8").splitlines()
-        if more := [line for line in lines if line not in there]:
+        there = set(_lines(project / path)) if (project / path).is_file() else set()
+        if more := [line for line in _lines(second.folder / path) if line not in there]:
             added.by_hand[path] = more
     return added
+
+
+def _is_free(project: Path, target: str) -> bool:
+    """Return whether nothing is at `target`, no broken link either, and what is above are folders of the project."""
+    place = project / target
+    above = next(path for path in (place, *place.parents) if os.path.lexists(path))
+    return above != place and above.is_dir() and above.resolve().is_relative_to(project.resolve())
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file, which may be no text at all."""
+    return path.read_bytes().decode("utf-8", errors="replace").splitlines()
 
 
 def _files(folder: Path) -> set[str]:

@@ -66,6 +66,33 @@ def test_what_cannot_be_added_is_refused_with_what_can(two: Project, fleet: Run)
     assert two.snapshot() == before
 
 
+@pytest.mark.parametrize("blocked", ["file", "dangling", "folder"])
+def test_what_is_in_the_place_of_a_file_is_kept_and_nothing_is_written_through_it(
+    two: Project, fleet: Run, tmp_path: Path, blocked: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    place = two.folder / ("src/demo/text/data.py" if blocked == "dangling" else "src/demo/text")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if blocked == "file":
+        place.write_text("MINE\n")
+    else:
+        if blocked == "folder":
+            elsewhere.mkdir()
+        place.symlink_to(elsewhere)
+    said = fleet("add", "task=text", two.folder)
+    assert said.code == 1
+    assert "Kept src/demo/text/data.py" in said.text
+    assert two.read("configs/text/text.yaml") == "text: 1\n", "the rest is added"
+    assert not elsewhere.exists() if blocked == "dangling" else place.is_file() or not list(elsewhere.iterdir())
+
+
+def test_a_shared_file_that_is_no_text_is_told_of(two: Project, fleet: Run) -> None:
+    two.commit({"pyproject.toml": b"\xff\xfe\x00"})
+    said = fleet("add", "task=text", two.folder)
+    assert said.code == 1
+    assert 'Add to pyproject.toml by hand: dependencies = ["text-tools"]' in said.text
+
+
 @pytest.mark.slow
 def test_a_second_task_trains_and_passes_its_tests_beside_the_first(tmp_path: Path, fleet: Run) -> None:
     pytest.importorskip("lightning")
