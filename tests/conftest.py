@@ -27,3 +27,8 @@ def render(no_user_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
         return Path(cookiecutter(str(TEMPLATE), extra_context=answers, **options))
 
     return make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow ones: a long one at the end would leave a core idle."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
