@@ -11,6 +11,7 @@ from torch.autograd import gradcheck
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.errors import UserError
 from {{ cookiecutter.package }}.practices.export import export_onnx
+from {{ cookiecutter.package }}.techniques.blocks import passed_through
 from {{ cookiecutter.package }}.techniques.straight_through import Binarize, StraightThroughSign
 
 from conftest import DEFAULT, PACKAGE, PROJECT, SHORT
@@ -61,6 +62,32 @@ def test_a_block_that_does_not_fit_is_named_with_what_came_to_it(composed, capsy
     wrong = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 999, "out_features": 9}}
     with pytest.raises(Exception, match=r"blocks\[\d\], Linear, does not take what comes to it, a tensor of \(2, "):
         composed(lambda blocks: blocks.append(wrong))
+
+
+class Sulks(nn.Module):
+    """Gives what its maker did not think of, or does not take what comes."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, values: torch.Tensor) -> object:
+        if self.how == "asserts":
+            raise AssertionError
+        return (values,) if self.how == "tuple" else values[0, 0, 0, 99]
+
+
+@pytest.mark.parametrize("how", ["asserts", "tuple", "index"])
+def test_a_block_that_gives_no_tensor_or_asserts_is_named(how: str):
+    with pytest.raises(UserError, match=r"blocks\[1\], Sulks, does not take what comes to it"):
+        passed_through([nn.Identity(), Sulks(how)], torch.zeros(2, 3, 4, 4))
+
+
+def test_blocks_that_flatten_are_made_for_the_size_of_the_data():
+    module = pytest.importorskip("{{ cookiecutter.package }}.techniques.image_classification_blocks")
+    blocks = [nn.Flatten(), nn.Linear(3 * 28 * 28, 8)]
+    network = module.BlockNetwork(5, blocks, image_size=28)
+    assert network(torch.zeros(2, 3, 28, 28)).shape == (2, 5)
 
 
 def test_a_size_that_the_network_asserts_is_refused_in_one_sentence(build, monkeypatch):
@@ -117,6 +144,7 @@ def test_the_sign_is_one_bit_in_every_dtype_and_learns():
         bits = Binarize()(torch.tensor([-0.5, 0.0, 0.5], dtype=dtype))
         assert bits.tolist() == [-1, 1, 1]
         assert bits.dtype is dtype
+    assert Binarize()(torch.tensor([float("nan")])).isnan().all(), "a number that is none must be noticed"
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(4, 32), Binarize(), nn.Linear(32, 1))
     inputs = torch.randn(64, 4)

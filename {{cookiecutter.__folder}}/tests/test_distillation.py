@@ -134,6 +134,38 @@ def test_a_teacher_of_other_classes_or_inputs_is_refused(build, teacher: Path, t
         Distillation("runs/latest")
 
 
+def test_a_damaged_teacher_and_one_of_other_inputs_are_named(build, teacher: Path, tmp_path: Path):
+    (tmp_path / "damaged.onnx").write_bytes(b"no model")
+    with pytest.raises(UserError, match="is no ONNX file that can be run"):
+        distil(build, tmp_path / "damaged.onnx")
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "weights.pt")
+    with pytest.raises(UserError, match="is no checkpoint of a run"):
+        distil(build, tmp_path / "weights.pt")
+    content = torch.load(teacher, weights_only=True)
+    content["state_dict"].popitem()
+    torch.save(content, tmp_path / "half.ckpt")
+    with pytest.raises(UserError, match=r"half\.ckpt|another network"):
+        distil(build, tmp_path / "half.ckpt")
+
+
+@pytest.mark.parametrize("kind", ["ckpt", "onnx"])
+def test_a_student_of_half_precision_asks_its_teacher_in_full(build, teacher: Path, tmp_path: Path, kind: str):
+    cli = build()
+    model = type(cli.model).load_from_checkpoint(teacher, weights_only=True)
+    facts = torch.load(teacher, weights_only=True)["hyper_parameters"]
+    if kind == "onnx":
+        export_onnx(model, facts, cli.datamodule.sample_batch(), tmp_path / "teacher.onnx")
+    distil(build, tmp_path / f"teacher.{kind}", "--trainer.precision=bf16-true")
+
+
+def test_a_training_step_that_leaves_the_teacher_out_is_refused(build, teacher: Path):
+    cli = build(*FEW)
+    cli.model.objective = lambda batch, outputs, loss: loss
+    cli.trainer.callbacks.append(Distillation(str(teacher)))
+    with pytest.raises(UserError, match=r"does not call self\.objective"):
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+
+
 def test_a_student_is_tested_and_exported_without_its_teacher(teacher: Path):
     main(["fit", *SHORT, DISTIL, f"--trainer.callbacks.teacher={teacher}", "--export_onnx=false"])
     assert "train/distillation_loss" in (latest() / "metrics.csv").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ def passed_through(blocks: Sequence[nn.Module], values: Tensor, *others: Tensor)
     need not be written down and kept in step.
 
     Raises:
-        UserError: A block does not take what the one before it gives.
+        UserError: A block does not take what the one before it gives, or gives no tensor.
     """
     shape = tuple(values.shape)
     for number, block in enumerate(blocks):
@@ -26,10 +26,12 @@ def passed_through(blocks: Sequence[nn.Module], values: Tensor, *others: Tensor)
         try:
             with torch.no_grad():
                 values = block.eval()(values, *others)
-        except (RuntimeError, ValueError, TypeError) as error:
+            given = tuple(values.shape)
+        except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError, IndexError) as error:
+            why = (str(error) or type(error).__name__).splitlines()[0]
             what = f"blocks[{number}], {type(block).__name__}, does not take what comes to it, a tensor of {shape}"
-            raise UserError(f"{what}: {str(error).splitlines()[0]}") from error
+            raise UserError(f"{what}: {why}") from error
         finally:
             block.train(training)
-        shape = tuple(values.shape)
+        shape = given
     return values

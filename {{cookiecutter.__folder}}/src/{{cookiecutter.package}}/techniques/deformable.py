@@ -8,7 +8,8 @@ from torch import Tensor, nn
 class DeformableBlock(nn.Module):
     """A convolution each of whose nine points looks where the image tells it to, normalised and activated.
 
-    It starts as a plain convolution: the offsets are zero and learnt from there.
+    It starts as a plain convolution: the offsets are zero and learnt from there. On a GPU its gradient is summed
+    in no fixed order, so that two runs are alike, but not to the bit.
     Source: Dai et al., Deformable Convolutional Networks, 2017; with the weights of Zhu et al., 2019.
 
     Args:

@@ -13,11 +13,12 @@ class BlockNetwork(nn.Module):
         num_classes: Outputs.
         blocks: Modules; the first takes (batch, 3, height, width), the last gives (batch, channels, ...).
         dropout: Share of the features that training leaves out before the head.
+        image_size: That of data.image_size; matters only to blocks that flatten.
     """
 
-    def __init__(self, num_classes: int, blocks: list[nn.Module], dropout: float = 0.1) -> None:
+    def __init__(self, num_classes: int, blocks: list[nn.Module], dropout: float = 0.1, image_size: int = 64) -> None:
         super().__init__()
-        features = passed_through(blocks, torch.zeros(2, 3, 64, 64))
+        features = passed_through(blocks, torch.zeros(2, 3, image_size, image_size))
         self.blocks = nn.Sequential(*blocks)
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()) if features.ndim == 4 else nn.Identity()
         self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(features.shape[1], num_classes))

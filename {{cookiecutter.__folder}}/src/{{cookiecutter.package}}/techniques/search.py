@@ -99,7 +99,7 @@ def distribution(name: str, options: dict[str, Any]) -> BaseDistribution:
         if "choices" in options:
             return CategoricalDistribution(**options)
         # YAML reads 1e-4, without a point, as text.
-        bounds: dict[str, Any] = {key: float(value) if isinstance(value, str) else value for key, value in options.items()}
+        bounds: dict[str, Any] = {key: float(v) if isinstance(v, str) else v for key, v in options.items()}
         whole = all(isinstance(bounds.get(key, 1), int) for key in ("low", "high", "step"))
         return IntDistribution(**bounds) if whole else FloatDistribution(**bounds)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -22,8 +22,11 @@ class StraightThroughSign(Function):
 
     @staticmethod
     def forward(values: Tensor) -> Tensor:
-        """Return -1 or 1, of the shape and dtype of `values`; 0 becomes 1, as a third value would be no bit."""
-        return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
+        """Return -1 or 1, of the shape and dtype of `values`; 0 becomes 1, as a third value would be no bit.
+
+        NaN stays NaN, so that what went wrong is noticed.
+        """
+        return torch.where(values >= 0, 1.0, torch.where(values < 0, -1.0, values))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
