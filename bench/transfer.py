@@ -1,9 +1,10 @@
 """Transfer learning on the demo's digits: trained on 0 to 4, then 5 to 9 with 10 images a class, beside from scratch.
 
-python bench/transfer.py [EPOCHS [FIRST_SEED]]; 10 epochs by default, a multiple of 5. Five seeds, each with its own images;
-all images of 5 to 9 that were not trained on, nor chose the checkpoint, are the test. From scratch the better of two
-learning rates counts. The network keeps a grid of 4 x 4 to its head: of averages over the whole image, what tells 0
-to 4 apart says too little of 5 to 9 (a linear model on SmallCNN's features has 0.85, on its middle layer's 0.97).
+python bench/transfer.py [EPOCHS [FIRST_SEED]]; 10 epochs by default, a multiple of 5. Five seeds, each with its own
+images; all images of 5 to 9 that were not trained on, nor chose the checkpoint, are the test. From scratch the better
+of two learning rates counts. The network keeps a grid of 4 x 4 to its head: of averages over the whole image, what
+tells 0 to 4 apart says too little of 5 to 9 (a linear model on SmallCNN's features has 0.85, on its middle layer's
+0.97).
 """
 
 import json
