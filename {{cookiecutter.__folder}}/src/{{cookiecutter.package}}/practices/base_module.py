@@ -74,10 +74,8 @@ class BaseModule(LightningModule):
         except (RuntimeError, ValueError, IndexError, AssertionError) as error:
             shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in inputs.items())
             why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-            raise UserError(
-                f"the network cannot take the data's {shapes}: {why}; choose sizes "
-                "in data that it can, or another network (with TRACEBACK=1 in the environment you see where)."
-            ) from error
+            todo = "choose sizes in data that it can, or another network (with TRACEBACK=1 you see where)."
+            raise UserError(f"the network cannot take the data's {shapes}: {why}; {todo}") from error
         finally:
             self.train()
 

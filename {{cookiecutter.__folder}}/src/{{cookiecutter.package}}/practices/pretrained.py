@@ -90,17 +90,12 @@ def _fault(key: str, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -
 
 
 def _head(network: nn.Module) -> tuple[str, ...]:
-    """Return what the names of the last layer's weights begin with, and of those beside it with as many outputs.
-
-    The last is so by order of registration. LRASPP adds two up; in a Sequential layers follow each other.
-    """
+    """Return the prefix of the last layer registered, and of those beside it, as LRASPP has, with as many outputs."""
     layers = [(n, module) for n, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     last, head = layers[-1]
     parent = last.rpartition(".")[0]
-    if isinstance(network.get_submodule(parent), nn.Sequential):
+    if isinstance(network.get_submodule(parent), nn.Sequential):  # there layers follow each other
         return (f"{last}.",)
-
-    def beside(one: tuple[str, nn.Linear | nn.Conv2d]) -> bool:
-        return one[0].rpartition(".")[0] == parent and one[1].weight.shape[0] == head.weight.shape[0]
-
-    return tuple(f"{name}." for name, _ in takewhile(beside, reversed(layers)))
+    alike = (parent, len(head.weight))
+    beside = takewhile(lambda one: (one[0].rpartition(".")[0], len(one[1].weight)) == alike, reversed(layers))
+    return tuple(f"{name}." for name, _ in beside)
