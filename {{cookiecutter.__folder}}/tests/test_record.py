@@ -9,6 +9,7 @@ import pytest
 
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.base_module import BaseModule
+from {{ cookiecutter.package }}.record import save_changes
 from {{ cookiecutter.package }}.workbench import lock
 
 from conftest import PACKAGE, PROJECT, SHORT
@@ -23,6 +24,17 @@ def fit(*arguments: str) -> dict:
 
 def record() -> dict:
     return json.loads(Path("runs/latest/record.json").read_text(encoding="utf-8"))
+
+
+def test_a_change_of_any_encoding_is_kept_as_it_is(workspace: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        Path("old.txt").write_bytes(b"na\xefve\n")
+        subprocess.run([*git, *words], check=True)
+    Path("old.txt").write_bytes(b"caf\xe9\n")
+    save_changes(tmp_path)
+    assert b"+caf\xe9\n" in (tmp_path / "uncommitted.diff").read_bytes()
 
 
 def test_a_record_tells_what_was_trained_on_what_and_how_it_ended(workspace: Path):

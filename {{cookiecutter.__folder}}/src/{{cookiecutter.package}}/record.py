@@ -25,6 +25,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from .practices.errors import UserError
 from .practices.loaders import BaseDataModule, Split
 from .resume import Stopped
+from .runs import unused
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
@@ -54,7 +55,7 @@ class RunRecord(Callback):
         """Replace record.json in one step."""
         self.content["wall_seconds"] = round(self.earlier_seconds + time.monotonic() - self.begin, 1)
         temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self.content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(self.content, indent=2, ensure_ascii=False) + "\n", "utf-8", errors="replace")
         temporary.replace(self.path)
 
     def _spent(self, kind: str) -> None:
@@ -152,6 +153,26 @@ def best(run: Path, monitor: str, mode: str) -> dict[str, float]:
     return {name: float(value) for name, value in row.items() if value}
 
 
+def tested(run: Path) -> dict[str, float]:
+    """Return what the test command measured of `run`; empty where that was another checkpoint than the best one now."""
+    file, checkpoint = run / "test_metrics.json", run / "checkpoints/best.ckpt"
+    if not file.is_file() or (checkpoint.is_file() and file.stat().st_mtime < checkpoint.stat().st_mtime):
+        return {}
+    found: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def metrics_file(run: Path, data: BaseDataModule, trainer: Any, verb: str) -> Path:
+    """Return where what `verb` measures goes: a file apart if the data, or how much of it, is not the record's."""
+    file, record = run / f"{verb}_metrics.json", read(run)
+    if not record:
+        return file
+    part = f"limit_{'val' if verb == 'validate' else verb}_batches"
+    same = all(trainer[name] == record["config"]["trainer"].get(name) for name in (part, "fast_dev_run"))
+    known = json.loads(json.dumps(fingerprint(data)))  # as the record was written
+    return file if same and known == record["data"] else unused(file.with_stem(f"{file.stem}-other"))
+
+
 def fingerprint(data: BaseDataModule) -> dict[str, Any]:
     """Return what tells one data set from another: samples by split, classes, and a hash of all names and sizes."""
     digest, counts = hashlib.sha256(), {}
@@ -173,7 +194,7 @@ def fingerprint(data: BaseDataModule) -> dict[str, Any]:
 def save_changes(run: Path) -> None:
     """Write what differs from the git commit beside the record."""
     if changes := git("diff", "HEAD"):
-        (run / "uncommitted.diff").write_text(changes + "\n", encoding="utf-8")
+        (run / "uncommitted.diff").write_text(changes + "\n", encoding="utf-8", errors="surrogateescape")
 
 
 def surroundings() -> dict[str, Any]:
@@ -200,7 +221,9 @@ def surroundings() -> dict[str, Any]:
 def git(*arguments: str) -> str | None:
     """Return what a reading git command prints about this project; None outside a repository."""
     try:
-        result = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, timeout=60)
+        # Files may be of any encoding: what is no UTF-8 comes and goes as it is.
+        how: Any = {"capture_output": True, "encoding": "utf-8", "errors": "surrogateescape", "timeout": 60}
+        result = subprocess.run(["git", *arguments], check=False, **how)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.rstrip() if result.returncode == 0 else None

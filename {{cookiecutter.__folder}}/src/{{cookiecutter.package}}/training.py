@@ -32,7 +32,7 @@ from .practices.hardware import choose_precision, uses_gpu
 from .practices.loaders import BaseDataModule
 from .practices.loggers import MetricsCsv, closing_loggers, place
 from .progress import compare_target, make_progress, quieten, say_next
-from .record import RunRecord, fingerprint, save_changes, surroundings
+from .record import RunRecord, fingerprint, metrics_file, save_changes, surroundings
 from .repeat import repeat
 from .resume import EXIT_STOPPED, AtomicCheckpointIO, Stopped
 from .runs import find_checkpoint, find_run, new_run, point_latest_at, shared_with_children, unused
@@ -263,10 +263,11 @@ def _evaluate(arguments: Sequence[str], verb: str) -> None:
     evaluate = getattr(cli.trainer, verb)
     (metrics,) = evaluate(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
     if cli.trainer.is_global_zero:
-        file = run / f"{verb}_metrics.json"
+        file = metrics_file(run, cli.datamodule, cli.config.trainer, verb)
         file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         print(f"Measured: {checkpoint}, written to {file}")
-        after(verb, cli, run)
+        if file.stem == f"{verb}_metrics":  # what is measured of other data says nothing of this run
+            after(verb, cli, run)
         say_next(verb)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -64,17 +65,45 @@ def test_a_test_fills_the_card_in(trained: Path):
         assert f"| {name} | {value:.4g} | {interval} | {samples} |" in results
 
 
+def test_what_is_measured_otherwise_is_not_taken_for_the_runs(trained: Path):
+    main(["test", "--trainer.limit_test_batches=1"])
+    assert (trained / "test_metrics-other.json").is_file() and not (trained / "test_metrics.json").exists()
+    assert "the command `test` measures it" in read_sections(CARD)["Results"]
+    main(["test"])
+    assert (trained / "test_metrics.json").is_file()
+    later = (trained / "test_metrics.json").stat().st_mtime + 10
+    os.utime(trained / "checkpoints/best.ckpt", (later, later))
+    main(["export"])
+    assert "the command `test` measures it" in read_sections(CARD)["Results"], "of an earlier checkpoint"
+
+
+def test_a_file_that_differs_is_not_tried(trained: Path, build, monkeypatch, caplog):
+    data, init = build().datamodule, build().config.data.init_args
+    monkeypatch.setattr("{{ cookiecutter.package }}.workbench.card.compare", lambda *arguments: 0.1)
+    if "predict_root" in init:
+        main(["predict", f"--data.predict_root={Path(data.sample_ids('test')[0]).parent}"])
+    else:
+        found = next(path for name in ("test.*", "data.*") for path in data.root.glob(name))
+        main(["predict", f"--data.predict_file={found}"])
+    assert not (trained / "tried.json").exists()
+    assert "does not count as tried" in caplog.text
+
+
 def test_what_people_wrote_stays_when_the_card_is_written_again(trained: Path):
     text = CARD.read_text().replace(OPEN + HUMAN["Intended use"], "Counting trams.\n\nBy the transport office.")
     CARD.write_text(text + "\n## Contact\n\nAda\n")
+    half = f"No trains.\n\n{OPEN}{HUMAN['Limits']}"
+    CARD.write_text(CARD.read_text().replace(OPEN + HUMAN["Limits"], half))
     main(["export"])
     sections = read_sections(CARD)
     assert sections["Intended use"] == "Counting trams.\n\nBy the transport office."
-    assert sections["Limits"] == OPEN + HUMAN["Limits"]
+    assert sections["Limits"] == half, "what is half written, too"
     assert sections["Contact"] == "Ada"
     main(["fit", *SHORT])
     assert LATEST.resolve() != trained
-    assert read_sections(CARD)["Intended use"].startswith("Counting trams."), "a new run's card begins with it"
+    sections = read_sections(CARD)
+    assert sections["Intended use"].startswith("Counting trams."), "a new run's card begins with it"
+    assert sections["Contact"] == "Ada"
 
 
 def test_the_source_of_other_data_is_asked_for_and_then_kept_for_that_data(trained: Path, build, monkeypatch):

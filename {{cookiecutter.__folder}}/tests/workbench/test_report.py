@@ -195,6 +195,17 @@ def test_a_report_that_breaks_does_not_cost_the_run(workspace: Path, monkeypatch
     assert "no ink" in caplog.text
 
 
+def test_pictures_that_cannot_be_drawn_do_not_cost_the_rest_of_the_page(workspace: Path, monkeypatch):
+    def fail(*arguments: Any):
+        raise RuntimeError("no logits")
+
+    monkeypatch.setattr(report, "_of_the_task", fail)
+    main(["fit", *FAST])
+    found = look()
+    assert "no logits" in found.text
+    assert found.headings[-4:] == ["Test split", "Time", "Practices in force", "Run record"]
+
+
 def test_a_run_without_a_checkpoint_gives_one_sentence(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     def fail(*arguments: Any):
         raise RuntimeError("out of something")
@@ -223,6 +234,8 @@ def test_runs_are_compared_on_one_page(workspace: Path, capsys):
     assert found.headings == ["Learning curves", "Results", "Data", "Versions", "Configuration"]
     assert found.tags.count("img") == 2 == len(list(Path("runs/compare").glob("*.png")))
     assert "rate" in found.text and "note" not in found.text and found.text.count("fine") == 2
+    main(["compare", "runs/first", "runs/second", "--html", "both"])
+    assert look(Path("both.html")).tags.count("img") == 2
     with pytest.raises(SystemExit):
         main(["compare", "--html", "runs/first", "runs/second", "runs/first"])
     assert "is a folder" in capsys.readouterr().err
@@ -231,3 +244,4 @@ def test_runs_are_compared_on_one_page(workspace: Path, capsys):
 def test_nothing_of_the_report_is_loaded_before_it_is_asked_for(command):
     result = command("todo", PYTHONPROFILEIMPORTTIME="1")
     assert not {"matplotlib", "jinja2", "torch"} & {line.split("|")[-1].strip() for line in result.stderr.splitlines()}
+    assert result.returncode == 0, result.stderr

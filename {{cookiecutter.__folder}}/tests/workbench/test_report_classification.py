@@ -31,6 +31,8 @@ def test_the_table_is_that_of_its_definitions_and_a_class_without_samples_has_no
         expected = [precision, recall, 2 * precision * recall / (precision + recall), (truth == number).sum()]
         np.testing.assert_allclose(rows[name], expected, rtol=1e-5)
     assert np.isnan(rows["d"][:3]).all() and rows["d"][3] == 0
+    many = classification.per_class(labels, labels, [str(number) for number in range(60)])
+    assert len(many.rows) == 50 and "the 10 classes" in many.caption and "Left out" not in table.caption
     assert list(rows)[-1] == "d", "the lowest F1 first, what has none last"
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import onnxruntime
 
-from ..practices.export import compare
-from ..record import best, read
+from ..practices.errors import UserError
+from ..practices.export import TOLERANCE, compare
+from ..record import best, read, tested
 from ..repeat import wilson
 from ..runs import RUNS
 from ..training import best_module
@@ -35,9 +36,10 @@ def after_export(cli: Any, run: Path, path: Path) -> None:
     for title, wanted in HUMAN.items():
         # Where data comes from is true of that data alone.
         told = [one[title] for one in cards if title in one and (title != SOURCE or one.get("Data") == facts["Data"])]
-        facts[title] = next((text for text in told if OPEN not in text), OPEN + wanted)
+        # A mark that is left beside what was written says that there is more to say.
+        facts[title] = next((text for text in told if text != OPEN + wanted), OPEN + wanted)
     facts[SOURCE] = demo_source(cli.datamodule) or facts[SOURCE]
-    added = {title: text for title, text in cards[0].items() if title not in facts}
+    added = {title: text for title, text in next(filter(None, cards), {}).items() if title not in facts}
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in {**facts, **added}.items())
     card.write_text(f"# Model card of {path.name}\n\n{body}\n", encoding="utf-8")
     print(f"Described: {card}")
@@ -60,6 +62,9 @@ def after_predict(cli: Any, run: Path) -> None:
     for one in onnxruntime.InferenceSession(path).get_inputs():  # a corner, where the file has a fixed size
         inputs[one.name] = inputs[one.name][tuple(slice(n if isinstance(n, int) else None) for n in one.shape)]
     difference = compare(module, path, inputs)
+    if not difference <= TOLERANCE:
+        what = f"{path} differs from torch by {difference:.0e} on {own[0]} (allowed: {TOLERANCE:.0e})"
+        raise UserError(f"{what}, so it does not count as tried; export it anew.")
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     facts = {"source": str(own[0]), "model": path.name, "sha256": sha256, "difference": difference}
     (run / "tried.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -75,12 +80,12 @@ def describe(cli: Any, run: Path, path: Path) -> dict[str, str]:
     """Return the sections of card.md with what the run's record and the file tell; those of people are empty."""
     record, module = read(run), best_module(cli, run).eval()
     config, data, record = record["config"], record["data"], {"epochs": 0, "steps": 0, **record}
-    model, init = config["model"]["init_args"], config["data"]["init_args"]
+    model, init = {"learning_rate": "its own", **config["model"]["init_args"]}, config["data"]["init_args"]
     facts = {
         "size": path.stat().st_size / 1e6,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "difference": compare(module, path, module.example_inputs(cli.datamodule.sample_batch())),
-        "network": {"init_args": "", **model["network"]},
+        "network": {"class_path": "its own network", "init_args": "", **model.get("network", {})},
         "root": init.get("root"),
         "batch_size": init.get("batch_size"),
         "results": results(run, config, data["samples"]),
@@ -97,10 +102,9 @@ def describe(cli: Any, run: Path, path: Path) -> dict[str, str]:
 
 def results(run: Path, config: dict[str, Any], samples: dict[str, int]) -> str:
     """Return the rows of the metrics of both splits; a share of samples has an interval, other metrics need repeats."""
-    file, monitor = run / "test_metrics.json", config["monitor"]
-    tested = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    found = {k: v for k, v in best(run, monitor["metric"], monitor["mode"]).items() if k.startswith("val/")} | tested
-    rows = [] if tested else ["| test | not measured; the command `test` measures it and writes it here | | |"]
+    measured, monitor = tested(run), config["monitor"]
+    found = {k: v for k, v in best(run, monitor["metric"], monitor["mode"]).items() if k.startswith("val/")} | measured
+    rows = [] if measured else ["| test | not measured; the command `test` measures it and writes it here | | |"]
     for name, value in sorted(found.items()):
         split, n = name.split("/")[0], samples.get(name.split("/")[0], 0)
         part = "part of " if config["trainer"].get(f"limit_{split}_batches") is not None else ""

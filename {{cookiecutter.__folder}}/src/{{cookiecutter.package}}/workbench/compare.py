@@ -32,6 +32,8 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     if options.html and options.html.is_dir():
         raise UserError(f"--html needs the name of a file, but {options.html} is a folder; name the runs first.")
+    if options.html and not options.html.suffix:  # the pictures' folder has the name without it
+        options.html = options.html.with_suffix(".html")
     runs = [run for name in options.runs for run in expand(Path(name))]
     if len(runs) < 2:
         raise UserError("compare needs two runs or more; give their folders, such as runs/latest.")

@@ -2,12 +2,12 @@
 
 import importlib
 import importlib.util
-import json
-import math
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...mistakes import explain
 from .charts import learning
 from .page import Section, Table, write
 from .verdict import judge, read
@@ -47,20 +47,29 @@ def write_report(cli: Any, run: Path) -> None:
     curves = learning(rows, folder, monitor, int(best["epoch"]) if best else None)
     sections = [
         Section("Learning curves", f"Verdict: {verdict.kind}. {verdict.sentence}", pictures=curves),
-        *_of_the_task(cli, best_module(cli, run), folder),
+        *_or_why_not(cli, best_module(cli, run), folder),
         _tested(run),
         _times(record),
         Section("Practices in force", "As resolved for this run.", table(record)),
         _recorded(record, run),
     ]
     lead = [
-        (monitor, best.get(monitor), f"the best, of epoch {best.get('epoch', math.nan):.0f}"),
+        (monitor, best.get(monitor), f"the best, of epoch {best['epoch']:.0f}" if best else "it was never a number"),
         ("verdict", verdict.kind, verdict.sentence),
         ("status", record.get("status"), f"{record.get('epochs', 0)} epochs, {record.get('steps', 0)} steps"),
         ("samples a second", record.get("samples_per_second"), "validation's time included"),
     ]
     write(run / "report.html", f"{type(cli.model).__name__}, run {run.name}", lead, sections)
     print(f"Report: {run / 'report.html'}")
+
+
+def _or_why_not(cli: Any, module: Any, folder: Path) -> list[Section]:
+    """Return the task's sections; an error there, as of an unusual network, must not cost the rest of the page."""
+    try:
+        return _of_the_task(cli, module, folder)
+    except Exception as error:
+        logging.getLogger(__name__).warning("the task's part of the report: %r", error, exc_info=True)
+        return [Section("Samples", f"Drawing them failed: {explain(error) or repr(error)}")]
 
 
 def _of_the_task(cli: Any, module: Any, folder: Path) -> list[Section]:
@@ -73,10 +82,12 @@ def _of_the_task(cli: Any, module: Any, folder: Path) -> list[Section]:
 
 
 def _tested(run: Path) -> Section:
-    path = run / "test_metrics.json"
-    if not path.is_file():
+    from ...record import tested
+
+    measured = tested(run)
+    if not measured:
         return Section("Test split", "Not measured; do so once, when nothing is left to choose: the test command.")
-    rows = [[name, float(value)] for name, value in sorted(json.loads(path.read_text(encoding="utf-8")).items())]
+    rows = [[name, float(value)] for name, value in sorted(measured.items())]
     return Section("Test split", "Choosing by these numbers would spoil them.", Table(["metric", "value"], rows))
 
 

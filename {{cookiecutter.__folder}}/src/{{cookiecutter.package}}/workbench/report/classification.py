@@ -11,7 +11,7 @@ from .charts import BLUE, QUIET, clean, draw
 from .evaluate import outputs, photo, spread, training_batch
 from .page import Picture, Section, Table
 
-LIMIT, SHOWN, CLASSES, BINS = 2000, 12, 20, 10
+LIMIT, SHOWN, CLASSES, BINS, ROWS = 2000, 12, 20, 10, 50
 PER_CLASS = "Lowest F1 first. Precision: share of what was called so that is; recall: of what is, that was called so."
 BATCH = "The first samples of the first epoch, as the network saw them. Each label must still be true."
 
@@ -51,7 +51,8 @@ def per_class(predicted: Tensor, labels: Tensor, names: list[str]) -> Table:
     counts = labels.bincount(minlength=len(names)).tolist()
     rows = [[n, *v, c] if c else [n, *[float("nan")] * 3, 0] for n, *v, c in zip(names, *columns, counts, strict=True)]
     rows.sort(key=lambda row: (row[4] == 0, row[3]))
-    return Table(["class", "precision", "recall", "F1", "samples"], rows[:50], PER_CLASS)
+    left = f" Left out: the {len(rows) - ROWS:,} classes after these." if len(rows) > ROWS else ""
+    return Table(["class", "precision", "recall", "F1", "samples"], rows[:ROWS], PER_CLASS + left)
 
 
 def confusion(predicted: Tensor, labels: Tensor, names: list[str], folder: Path) -> Picture:
