@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,9 +150,14 @@ def test_a_folder_that_may_not_be_written_is_named(refused, workspace: Path):
 
 
 def test_a_port_in_use_is_said(refused):
-    taken = OSError(errno.EADDRINUSE, "in use")
-    with mock.patch("{{ cookiecutter.package }}.training.TrainingCLI", side_effect=taken):
-        refused(["fit"], "the port is in use; choose another")
+    def listen(*arguments: object):
+        torch.distributed.TCPStore("127.0.0.1", taken.getsockname()[1], 1, is_master=True)
+
+    in_python = OSError(errno.EADDRINUSE, "in use")
+    with socket.create_server(("", 0)) as taken:
+        for how in (listen, in_python):  # torch has an error of its own
+            with mock.patch("{{ cookiecutter.package }}.training.TrainingCLI", side_effect=how):
+                refused(["fit"], "the port is in use; choose another")
 
 
 def test_traceback_in_the_environment_shows_where(monkeypatch):

@@ -44,7 +44,7 @@ def load(place: str) -> Any:
 
 def after(event: str, *arguments: Any) -> None:
     """Do what the workbench adds to the end of `event`. That it fails must not cost the run, which is complete."""
-    for place in workbench().AFTER[event] if workbench() else ():
+    for place in workbench().AFTER.get(event, ()) if workbench() else ():
         try:
             load(place)(*arguments)
         except Exception as error:

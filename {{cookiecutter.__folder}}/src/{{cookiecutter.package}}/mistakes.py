@@ -33,11 +33,14 @@ def explain(error: BaseException) -> str | None:
             "effective batch), then try trainer.precision bf16-mixed, model.gradient_checkpointing true, or smaller "
             f"inputs; configs/profile.yaml shows what is used ({text.splitlines()[0] if text else 'CUDA'})."
         )
+    if type(error).__name__ == "DistNetworkError" and "EADDRINUSE" in text:  # torch's, which is no OSError
+        return PORT
     if isinstance(error, OSError):
         return _explain_file(error)
     return None
 
 
+PORT = "the port is in use; choose another, or end the program that has it."
 # What the system says of a file that was named, and what to do.
 _FILE_ERRORS = {
     errno.ENOENT: "does not exist; mend the path, or make its folder",
@@ -53,7 +56,7 @@ def _explain_file(error: OSError) -> str | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; free some space, then continue the run with fit --resume latest."
     if error.errno == errno.EADDRINUSE:
-        return "the port is in use; choose another, or end the program that has it."
+        return PORT
     found = _FILE_ERRORS.get(error.errno or 0) if error.filename else None
     return found and f"{error.filename} {found}."
 

@@ -70,7 +70,7 @@ def point_latest_at(run: Path) -> None:
     try:
         temporary.symlink_to(run.name, target_is_directory=True)
         temporary.replace(link)
-    except OSError:  # a file system without links: the newest is found by its name
+    except OSError:  # a file system without links: the newest is found by its time
         temporary.unlink(missing_ok=True)
 
 
@@ -83,9 +83,11 @@ def find_run(name: str) -> Path:
     if name != "latest":
         run = Path(name)
     elif (RUNS / "latest").exists():
-        run = RUNS / (RUNS / "latest").readlink()
-    else:
-        run = max((path.parent for path in RUNS.glob("*/config.yaml")), default=RUNS / "latest")
+        link = RUNS / "latest"  # a copy of runs/ may have made a folder of it
+        run = RUNS / link.readlink() if link.is_symlink() else link
+    else:  # of names, which anyone may choose, the last says nothing
+        newest = max(RUNS.glob("*/config.yaml"), key=lambda path: path.stat().st_mtime, default=None)
+        run = newest.parent if newest else RUNS / "latest"
     if not (run / "config.yaml").is_file():
         known = ", ".join(str(path.parent) for path in sorted(RUNS.glob("[!l]*/config.yaml"))[-3:])
         hint = f"the newest are {known}" if known else "there is none yet, start with fit"

@@ -653,6 +653,41 @@ def test_data_that_hangs_does_not_hang_the_doctor(monkeypatch: pytest.MonkeyPatc
     assert {results[name].state for name in ("batches", "layer-shapes", "gradients", "onnx-export")} == {"skip"}
 
 
+def test_a_slow_network_is_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(doctor, "LONGEST", 2.0)
+    cli = toy()
+    cli.model.network.append(Slow())
+    results = dict(examine(Project(lambda: cli, tmp_path, seconds=0.1), ["layer-shapes", "labels"], 60))
+    assert "no end in 2 s" in results["layer-shapes"].figure
+    assert {results[name].state for name in ("layer-shapes", "labels")} == {"skip"}
+
+
+class Slow(nn.Module):
+    def forward(self, x):
+        time.sleep(3)
+        return x
+
+
+def test_unusual_batches_labels_and_loggers_are_no_fault(tmp_path: Path):
+    cli = toy()
+
+    def change(sample: dict, split: str, index: int) -> dict:
+        ignored = {"label": torch.tensor(-100)} if index % 7 == 6 else {}
+        return {**sample, **ignored, "about": {"place": torch.tensor(index), "name": "x"}}
+
+    cli.datamodule.change = change
+    cli.config.trainer.logger = [SimpleNamespace(class_path="lightning.pytorch.loggers.CSVLogger", init_args=None)] * 2
+    names = ["labels", "broadcasting", "one-batch-by-heart", "logger"]
+    results = dict(examine(Project(lambda: cli, tmp_path), names, 60))
+    assert {name: results[name] for name in names if results[name].state != "pass"} == {}
+
+
+def test_of_every_split_something_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(SIZES, "train", 100_000)
+    results = dict(examine(Project(toy, tmp_path, seconds=0.1), ["samples-read"], 60))
+    assert "40 of 40 val, 40 of 40 test" in results["samples-read"].figure
+
+
 def test_when_the_time_is_over_no_check_begins(tmp_path: Path):
     results = dict(examine(Project(partial(time.sleep, 1), tmp_path), list(CHECKS), 0.2))
     assert {result.state for result in results.values()} == {"skip"}

@@ -23,8 +23,9 @@ def begun(folder: Path) -> bool:
     project = Project(folder)
     items = look(project)
     demos = [pair for item in items for pair in re.findall(r"`([\w.]+)` is no longer `([^`]+)`", item.proof)]
-    own = any(item.id not in CHECKS or item.state in ("done", "decided", "dismissed") for item in items if item.id != "author")
-    return own or any(str(project.value(key)).lower() != demo.lower() for key, demo in demos)
+    closed = {item.id for item in items if item.state in ("done", "decided", "dismissed")} - {"author"}
+    others = {item.id for item in items} - set(CHECKS)
+    return bool(closed | others) or any(str(project.value(key)).lower() != demo.lower() for key, demo in demos)
 
 
 @pytest.fixture
@@ -122,18 +123,45 @@ def test_data_of_ones_own_is_told_from_the_demo(project: Path):
     assert states(project)["data"] == "done"
 
 
+@pytest.mark.parametrize(("target", "state"), [("1e-3", "done"), ("true", "open"), ("soon", "open"), (".nan", "open")])
+def test_a_target_is_a_number_however_it_is_written(project: Path, target: str, state: str):
+    edit(project / "configs/default.yaml", r"  target: null", f"  target: {target}")
+    assert states(project)["target"] == state
+
+
+def test_what_is_broken_is_said_or_left_out(project: Path, capsys):
+    run = make_run(project)
+    other = project / "runs/20260102-000000"
+    other.mkdir()
+    (other / "record.json").write_text("{")
+    assert states(project)["baseline"] == "done"
+    (run / "record.json").write_bytes(b"\xff")
+    assert states(project)["baseline"] == "open"
+    edit(project / "configs/default.yaml", r"    root: (\S+)", r"    root: [\1")
+    with pytest.raises(SystemExit):
+        main(["todo"])
+    assert re.search(r"^error: \S+default.yaml is no YAML: .+ in line \d+; mend", capsys.readouterr().err)
+
+
 def test_columns_are_done_when_ones_own_table_has_them(project: Path):
     if "columns" not in states(project):
         pytest.skip("this task reads no table")
     (project / "my").mkdir()
     edit(project / "configs/default.yaml", r"    root: \S+", "    root: my")
-    (project / "my/data.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    (project / "my/data.csv.bak").write_text("a,b\n1,2\n", encoding="utf-8")
+    assert states(project)["data"] == states(project)["columns"] == "open", "a copy is no data"
+    (project / "my/data.txt").write_text("a,b\n1,2\n", encoding="utf-8")
+    assert states(project)["columns"] == "open", "nothing reads this kind"
+    (project / "my/data.csv").write_bytes(b"a,b\n1,caf\xe9\n")
     item = next(item for item in look(Project(project)) if item.id == "columns")
     assert item.state == "open" and "it has a, b" in item.missing
     init = config_of(project)["data"]["init_args"]
     values = [init.get(key) for key in ("text_column", "label_column", "target", "id_column")]
     names = [*filter(None, values), *init.get("categorical", []), *init.get("ignored", [])]
     (project / "my/data.csv").write_text(",".join(["a", *names]) + "\n", encoding="utf-8")
+    assert states(project)["columns"] == "done"
+    (project / "my/data.csv").unlink()
+    (project / "my/data.jsonl").write_text("\n" + json.dumps(dict.fromkeys(names)) + "\n", encoding="utf-8")
     assert states(project)["columns"] == "done"
 
 
@@ -210,10 +238,14 @@ def test_a_mark_that_is_deleted_before_its_item_is_done_is_missed(project: Path)
 
 def test_items_of_ones_own_are_open_until_their_box_is_ticked(project: Path):
     page = project / "TODO.md"
-    page.write_text(page.read_text() + "\n## spelling: The labels' spelling\nWhy: two are one.\n- [ ] looked at all\n")
-    assert states(project)["spelling"] == "open"
-    edit(page, r"- \[ \] looked", "- [x] looked")
-    assert states(project)["spelling"] == "done"
+    page.write_text(page.read_text() + "\n## Step-2: The labels' spelling\nWhy: two are one.\n- [ ] looked at all\n")
+    assert states(project)["Step-2"] == "open"
+    for box in ("x", "X"):
+        edit(page, r"- \[.\] looked", f"- [{box}] looked")
+        assert states(project)["Step-2"] == "done"
+    edit(page, r"- \[X\] looked", "- [ ] looked")
+    page.write_text(page.read_text() + "\nTODO(you): Step-2 dismissed: 'there are two'\n")
+    assert states(project)["Step-2"] == "dismissed", "a reason may be quoted"
 
 
 def test_check_passes_when_nothing_is_open(project: Path, capsys):

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import yaml
 
-from ..mistakes import Parser
+from ..mistakes import Parser, require_yaml
 from ..practices.errors import UserError
 from .todo_checks import CHECKS, LOADER, OF_SOME, Project
 
 PAGE = "TODO.md"
 FILES = ("pyproject.toml", "configs/**/*.yaml", "src/**/*.py", PAGE, "runs/latest/MODEL_CARD.md")
-MARK = re.compile(r"TODO\(you\): *([a-z_]+)(?: (decided|dismissed): *(\w.*))?")
-SECTION = re.compile(r"(?ms)^## (?P<id>[a-z_]+): (?P<title>[^\n]+)(?P<body>.*?)(?=^## |\Z)")
+MARK = re.compile(r"TODO\(you\): *([\w-]+)(?: (decided|dismissed): *(['\"]?\w.*))?")
+SECTION = re.compile(r"(?ms)^## (?P<id>[\w-]+): (?P<title>[^\n]+)(?P<body>.*?)(?=^## |\Z)")
 
 
 class Mark(NamedTuple):
@@ -64,8 +64,10 @@ def look(project: Project) -> list[Item]:
     """Return every item and how it stands, those first that nothing in TODO.md explains.
 
     Raises:
-        UserError: There is no TODO.md.
+        UserError: There is no TODO.md, or the default configuration is broken.
     """
+    if (default := project.folder / "configs/default.yaml").is_file():
+        require_yaml(default)
     page, marks, items = project.text(PAGE), list(read_marks(project)), {}
     if not page:
         raise UserError(f"{PAGE} does not exist here; start the command in the project's folder, or restore the page.")
@@ -94,7 +96,7 @@ def judge(project: Project, item: Item, part: str, marks: list[Mark]) -> None:
             item.missing = f"its proof in {PAGE} lacks the names between backticks that it is looked up by"
         else:
             item.missing = check(project, *names)
-    elif "- [ ]" in part or "- [x]" not in part:
+    elif "- [ ]" in part or "- [x]" not in part.lower():
         item.missing = f"its box in {PAGE} is not ticked"
     decided = next((mark for mark in marks if mark.reason), None)
     if item.missing is None:

@@ -7,7 +7,9 @@ nothing when the item is done. A new item with a proof of its own is a section i
 import csv
 import functools
 import json
+import math
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +47,26 @@ class Project:
     def runs(self) -> list[tuple[Path, dict[str, Any]]]:
         """The finished runs on the data that the configuration names, oldest first, with their records."""
         paths = sorted(path for path in self.folder.glob("runs/*/record.json") if not path.parent.is_symlink())
-        records = [(path.parent, json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+        records = [(path.parent, parse(path.read_text(encoding="utf-8", errors="replace"))) for path in paths]
         wanted = {"status": "finished", "config.data.init_args.root": self.value("data.init_args.root")}
         return [one for one in records if all(self.value(key, one[1]) == value for key, value in wanted.items())]
+
+
+def parse(text: str) -> Any:
+    """Return what JSON says, nothing where it is damaged: a run that was killed must not hide the others."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number; YAML reads 1e-3 as text, and true is none."""
+    try:
+        found = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def author(project: Project, placeholder: str, *files: str) -> Answer:
@@ -68,7 +87,8 @@ def data(project: Project, key: str, demo: str, *patterns: str) -> Answer:
     folder = project.folder / str(project.value(key))
     if not folder.is_dir():
         return f"{key} is {project.value(key)}, which is no folder"
-    found = any(path for base in (folder, folder / "train") for pattern in patterns for path in base.glob(pattern))
+    paths = [(p, pattern) for base in (folder, folder / "train") for pattern in patterns for p in base.glob(pattern)]
+    found = any(fnmatch(path.stem, Path(pattern).stem) for path, pattern in paths)  # data.csv.bak is no data
     return None if found else f"{project.value(key)} holds no {' and no '.join(patterns)}"
 
 
@@ -77,21 +97,25 @@ def columns(project: Project, root_key: str, demo: str, *keys: str) -> Answer:
     if still := data(project, root_key, demo, "train.*", "data.*"):
         return still
     folder = project.folder / str(project.value(root_key))
-    table = next(path for stem in ("train", "data") for path in sorted(folder.glob(f"{stem}.*")))
+    names = [f"{stem}{kind}" for stem in ("train", "data") for kind in (".csv", ".jsonl", ".parquet")]
+    table = next((folder / name for name in names if (folder / name).is_file()), None)
+    if table is None:
+        return f"{project.value(root_key)} holds none of {', '.join(names)}"
     if table.suffix == ".parquet":  # only a run can read it
         return has_file(project, "record.json")
-    with table.open(newline="", encoding="utf-8-sig") as file:
-        header = list(json.loads(file.readline())) if table.suffix == ".jsonl" else next(csv.reader(file), [])
+    with table.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        lines = (line for line in file if line.strip())
+        header = list(parse(next(lines, "")) or []) if table.suffix == ".jsonl" else next(csv.reader(lines), [])
     values = [project.value(key) for key in keys]
-    names = [name for value in values for name in (value if isinstance(value, list) else [value]) if name]
-    missing = ", ".join(str(name) for name in names if str(name) not in header)
+    wanted = [name for value in values for name in (value if isinstance(value, list) else [value]) if name]
+    missing = ", ".join(str(name) for name in wanted if str(name) not in header)
     return f"{table.name} has no column {missing}; it has {', '.join(header)}" if missing else None
 
 
 def target(project: Project, key: str) -> Answer:
     """A target is stated."""
     value = project.value(key)
-    return None if isinstance(value, int | float) else f"{key} is {value}, not a number"
+    return f"{key} is {value}, not a number" if number(value) is None else None
 
 
 def has_file(project: Project, name: str) -> Answer:
@@ -102,9 +126,9 @@ def has_file(project: Project, name: str) -> Answer:
 
 def result(project: Project, metric_key: str, target_key: str) -> Answer:
     """The best run reaches the target."""
-    metric, wanted = project.value(metric_key), project.value(target_key)
+    metric, wanted = project.value(metric_key), number(project.value(target_key))
     found = [(record["best"][metric], run.name) for run, record in project.runs if metric in record.get("best", {})]
-    if not found or not isinstance(wanted, int | float):
+    if not found or wanted is None:
         return f"{metric} of a finished run on this data and {target_key} are needed for a comparison"
     low = project.value("monitor.mode") == "min"
     value, run = (min if low else max)(found)

@@ -54,7 +54,8 @@ def samples_read(project: Project) -> Result:
     for stage in ("fit", "test"):
         project.data.setup(stage)
     sizes = {split: len(project.data.dataset(split)) for split in SPLITS}
-    project.seen = {s: look(project, s, project.seconds * sizes[s] / sum(sizes.values())) for s in SPLITS}
+    whole = max(1, sum(sizes.values()))
+    project.seen = {s: look(project, s, max(0.5, project.seconds * sizes[s] / whole)) for s in SPLITS}
     faults = [error for seen in project.seen.values() for error in seen.errors]
     figure = ", ".join(f"{seen.looked:,} of {seen.total:,} {split}" for split, seen in project.seen.items())
     return fail_if(faults, "Mend what the dataset's __getitem__ or the collate function does.", figure)

@@ -116,6 +116,12 @@ def disk_space(project: Project) -> Result:
 def logger(project: Project) -> Result:
     """What is logged arrives."""
     chosen = project.cli.config.trainer.logger
+    found = [arrives(one) for one in (chosen if isinstance(chosen, list) else [chosen])] or [arrives(None)]
+    return next((one for one in found if one.state != "pass"), found[0])
+
+
+def arrives(chosen: Any) -> Result:
+    """Return how it stands with one logger of the configuration."""
     kind = chosen.class_path.rsplit(".", 1)[-1] if chosen and chosen is not True else "metrics.csv alone"
     package = {"WandbLogger": "wandb", "TensorBoardLogger": "tensorboard"}.get(kind)
     if package and not importlib.util.find_spec(package):

@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics import Metric
 
-from .project import SPLITS, Project, Result, Skip, check, fail_if
+from .project import SPLITS, Project, Result, Skip, check, fail_if, head
 
 
 @check
@@ -42,7 +42,8 @@ def labels(project: Project) -> Result:
     if not (classes := project.classes):
         raise Skip("targets are numbers, not classes")
     counts = {split: project.seen[split].counts[project.target] for split in SPLITS}
-    known = {*range(classes), *(getattr(layer, "ignore_index", None) for layer in project.module.modules())}
+    # -100 is what torch's cross-entropy leaves out unless it is told another label.
+    known = {*range(classes), -100, *(getattr(layer, "ignore_index", None) for layer in project.module.modules())}
     names = getattr(project.module, "class_names", None) or [str(label) for label in range(classes)]
     faults = [f"label {label} in {split}" for split in SPLITS for label in sorted({*counts[split]} - known)]
     faults += [f"{len(names)} class names"] if len(names) != classes else []
@@ -161,7 +162,7 @@ def broadcasting(project: Project) -> Result:
     count = next((n for n in (7, 5, 11, 13, 6, 3, 2) if n not in taken and n <= len(project.outputs)), 0)
     if not count:
         raise Skip("too few samples")
-    batch, module = {name: value[:count] for name, value in project.batches[0].items()}, project.fresh()
+    batch, module = head(project.batches[0], count), project.fresh()
     with warnings.catch_warnings(record=True) as caught, Pairs(count) as pairs, torch.no_grad():
         warnings.simplefilter("always")
         project.loss(module, batch)
@@ -236,7 +237,7 @@ def one_batch_by_heart(project: Project) -> Result:
 
 def learn(project: Project, rate: float) -> tuple[str, bool]:
     """Return how the loss on up to 16 samples fell in up to 60 steps at `rate`, and whether that is enough."""
-    batch = {name: value[:16] for name, value in project.batches[0].items()}
+    batch = head(project.batches[0], 16)
     losses = list(project.steps(project.fresh(), itertools.repeat(batch, 60), rate, 6.0))
     if len(losses) < 4:
         raise Skip(f"{len(losses)} steps in 6 s are too few to tell: look where it is faster")

@@ -121,6 +121,13 @@ class Project:
                 return
 
 
+def head(batch: Any, count: int) -> Any:
+    """Return the first `count` samples of a batch, whatever it nests; what is no tensor and no list stays whole."""
+    if isinstance(batch, dict):
+        return {name: head(value, count) for name, value in batch.items()}
+    return batch[:count] if isinstance(batch, Tensor | list | tuple) else batch
+
+
 def eager(module: Any) -> Any:
     """Undo that parts of `module` are compiled at their first call, which takes longer than all that is looked at."""
     for layer in module.modules():
