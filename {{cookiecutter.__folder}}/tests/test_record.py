@@ -1,6 +1,7 @@
 """Every run can be explained later: record.json, and what differs between runs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from {{ cookiecutter.package }}.cli import main
 from {{ cookiecutter.package }}.practices.base_module import BaseModule
 from {{ cookiecutter.package }}.record import save_changes
+from {{ cookiecutter.package }}.runs import find_run
 from {{ cookiecutter.package }}.workbench import lock
 
 from conftest import PACKAGE, PROJECT, SHORT
@@ -24,6 +26,16 @@ def fit(*arguments: str) -> dict:
 
 def record() -> dict:
     return json.loads(Path("runs/latest/record.json").read_text(encoding="utf-8"))
+
+
+def test_the_newest_run_is_found_without_a_link(workspace: Path):
+    for number, name in enumerate(("zebra", "apple")):
+        Path("runs", name).mkdir(parents=True)
+        (file := Path("runs", name, "config.yaml")).touch()
+        os.utime(file, (1000 + number, 1000 + number))
+    assert find_run("latest") == Path("runs/apple"), "by time, not by name"
+    Path("runs/zebra").rename("runs/latest")
+    assert find_run("latest") == Path("runs/latest"), "a copy of a link may be a folder"
 
 
 def test_a_change_of_any_encoding_is_kept_as_it_is(workspace: Path, tmp_path: Path, monkeypatch):

@@ -89,6 +89,16 @@ def test_a_file_that_differs_is_not_tried(trained: Path, build, monkeypatch, cap
     assert "does not count as tried" in caplog.text
 
 
+def test_a_module_of_other_arguments_has_a_card(trained: Path):
+    record = json.loads((trained / "record.json").read_text())
+    for name in ("network", "learning_rate"):
+        del record["config"]["model"]["init_args"][name]
+    (trained / "record.json").write_text(json.dumps(record))
+    CARD.unlink()
+    main(["export"])
+    assert "its own" in read_sections(CARD)["File"] and "learning rate its own" in read_sections(CARD)["Training"]
+
+
 def test_what_people_wrote_stays_when_the_card_is_written_again(trained: Path):
     text = CARD.read_text().replace(OPEN + HUMAN["Intended use"], "Counting trams.\n\nBy the transport office.")
     CARD.write_text(text + "\n## Contact\n\nAda\n")

@@ -195,6 +195,19 @@ def test_a_report_that_breaks_does_not_cost_the_run(workspace: Path, monkeypatch
     assert "no ink" in caplog.text
 
 
+def test_a_metric_that_was_never_a_number_is_said(workspace: Path):
+    main(["fit", *FAST])
+    record = json.loads((LATEST / "record.json").read_text())
+    lines = list(csv.DictReader((LATEST / "metrics.csv").open(newline="")))
+    with (LATEST / "metrics.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]))
+        writer.writeheader()
+        name = record["config"]["monitor"]["metric"]
+        writer.writerows({**line, name: "nan" if line[name] else ""} for line in lines)
+    main(["report"])
+    assert "it was never a number" in look().text
+
+
 def test_pictures_that_cannot_be_drawn_do_not_cost_the_rest_of_the_page(workspace: Path, monkeypatch):
     def fail(*arguments: Any):
         raise RuntimeError("no logits")
