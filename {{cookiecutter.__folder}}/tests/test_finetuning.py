@@ -193,22 +193,10 @@ def test_a_resumed_run_needs_its_source_no_more(build, tmp_path: Path):
     assert cli.trainer.current_epoch == 2
 
 
-class WithToken(nn.Module):
-    """A network with a parameter of its own, beside its parts."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.token = nn.Parameter(torch.zeros(3))
-        self.network = network
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self.network(*inputs) + 0 * self.token.sum()
-
-
 @pytest.mark.parametrize("depth", [None, 1])
 def test_what_lies_beside_all_parts_joins_last(build, depth: int | None):
     module, trainer = build().model, build().trainer
-    module.network = WithToken(module.network)
+    module.network.token = nn.Parameter(torch.zeros(3))  # as the class token of a vision transformer
     tuning = FineTuning(depth=depth)
     tuning.setup(trainer, module, "fit")
     assert not module.network.token.requires_grad
