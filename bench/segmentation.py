@@ -25,7 +25,7 @@ NEEDED_IOU, ALLOWED_SECONDS, CORES = 0.75, 120, 2
 
 def run(project: Path, *arguments: str) -> float:
     """Run a command of `project` silently, and return the seconds it took."""
-    environment = os.environ | {"PYTHONPATH": "src", "OMP_NUM_THREADS": str(CORES)}
+    environment = os.environ | {"PYTHONPATH": "src"}
     start = time.perf_counter()
     words = [sys.executable, "-m", "digit_reader", *arguments]
     subprocess.run(words, cwd=project, env=environment, check=True, capture_output=True)
@@ -49,6 +49,8 @@ def mean_iou(predicted: Any, labels: Any) -> float:
 
 def main() -> None:
     """Print all figures, and fail where the network's are not as promised."""
+    os.environ.pop("OMP_NUM_THREADS", None)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     with tempfile.TemporaryDirectory() as folder:
         answers = {"task": "semantic_segmentation", "logger": "csv"}
         project = Path(cookiecutter(str(TEMPLATE), no_input=True, output_dir=folder, extra_context=answers))
@@ -68,8 +70,8 @@ def main() -> None:
     print(f"network                         mean IoU {metrics['test/mean_iou']:.3f}")
     worst = min((value, name) for name, value in metrics.items() if "/iou_" in name)
     print(f"network, worst class            {worst[1]} {worst[0]:.3f}")
-    print(f"fit, export included            {seconds:.0f} s on {CORES} threads, {spent:.0f} s of one core")
-    sys.exit(metrics["test/mean_iou"] < NEEDED_IOU or spent / CORES > ALLOWED_SECONDS)
+    print(f"fit, export included            {seconds:.0f} s on {CORES} cores, {spent:.0f} s of one core")
+    sys.exit(metrics["test/mean_iou"] < NEEDED_IOU or seconds > ALLOWED_SECONDS)
 
 
 if __name__ == "__main__":

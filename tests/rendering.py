@@ -21,6 +21,12 @@ def run(*words: str | Path, cwd: Path, timeout: int = 600, **environment: str) -
     )
 
 
+def turn(of: int) -> int:
+    """Return whose turn it is among `of`: it moves on with every commit, and stays while one works."""
+    count = run("git", "rev-list", "--count", "HEAD", cwd=TEMPLATE).stdout.strip()
+    return int(count or 0) % of
+
+
 def files(folder: Path) -> set[str]:
     """Return the paths of all files under `folder`, as they are committed."""
     skipped = {"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "data", "runs"}

@@ -25,7 +25,7 @@ NETWORKS = CONFIG["model"]["init_args"]["network"]["class_path"].rsplit(".", 1)[
 def composed(build):
     """Build with a network of blocks that a function may change first."""
 
-    def make(change=lambda blocks: None, *arguments):
+    def make(*arguments, change=lambda blocks: None):
         network = yaml.safe_load((PROJECT / BLOCKS).read_text(encoding="utf-8"))
         change(network["init_args"]["blocks"])
         return build(f"--model.network={yaml.safe_dump(network)}", *arguments)
@@ -40,7 +40,7 @@ def test_blocks_named_in_yaml_are_the_network_in_their_order(composed):
 
 
 def test_a_network_of_blocks_learns_is_loaded_again_and_exported(composed, tmp_path):
-    cli = composed(lambda blocks: None, "--trainer.overfit_batches=2", "--trainer.max_epochs=1")
+    cli = composed("--trainer.overfit_batches=2", "--trainer.max_epochs=1")
     trainer, losses = cli.trainer, []
     for epochs in (1, 15):
         trainer.fit_loop.max_epochs = epochs
@@ -53,15 +53,19 @@ def test_a_network_of_blocks_learns_is_loaded_again_and_exported(composed, tmp_p
     assert difference < 1e-4
 
 
-def test_finding_the_sizes_changes_nothing(composed):
-    norms = [m for m in composed().model.modules() if isinstance(m, nn.BatchNorm2d)]
-    assert all(not norm.running_mean.any() and norm.training for norm in norms)
+def test_finding_the_sizes_changes_nothing():
+    blocks = [nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)]
+    drawn = torch.get_rng_state()
+    assert passed_through(blocks, torch.ones(2, 8)).shape == (2, 8)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert not blocks[1].running_mean.any(), "zeros of the probe are no data"
+    assert all(block.training for block in blocks)
 
 
-def test_a_block_that_does_not_fit_is_named_with_what_came_to_it(composed, capsys):
+def test_a_block_that_does_not_fit_is_named_with_what_came_to_it(composed):
     wrong = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 999, "out_features": 9}}
     with pytest.raises(Exception, match=r"blocks\[\d\], Linear, does not take what comes to it, a tensor of \(2, "):
-        composed(lambda blocks: blocks.append(wrong))
+        composed(change=lambda blocks: blocks.append(wrong))
 
 
 class Sulks(nn.Module):

@@ -73,6 +73,22 @@ def test_workers_are_as_many_as_this_process_has_cpus_to_spare(monkeypatch, cpus
     assert hardware.choose_workers() == workers == Data().num_workers
 
 
+@pytest.mark.parametrize(("cpus", "threads"), [(1, 1), (2, 1), (4, 2), (16, 12)])
+def test_training_on_the_cpu_leaves_cpus_to_the_workers(monkeypatch, cpus: int, threads: int):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cpus)), raising=False)
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    hardware.share_cpus("cpu")
+    assert not asked, "what the user sets wins"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    hardware.share_cpus("cpu")
+    assert asked == [threads]
+    monkeypatch.setattr(hardware, "uses_gpu", lambda accelerator: True)
+    hardware.share_cpus("gpu")
+    assert asked == [threads], "a GPU computes; the CPUs are free"
+
+
 def test_workers_live_on_and_fetch_ahead():
     loader = Data(num_workers=2).loader("train")
     assert loader.persistent_workers

@@ -1,17 +1,14 @@
 """Numbers that are not finite are caught with their cause; precision keeps what it must keep."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 
 from {{ cookiecutter.package }}.practices import hardware
 from {{ cookiecutter.package }}.practices.errors import UserError
-from {{ cookiecutter.package }}.practices.loggers import MetricsCsv
 from {{ cookiecutter.package }}.runs import new_run
 from {{ cookiecutter.package }}.training import DEFAULT, TrainingCLI
 
@@ -213,42 +210,6 @@ def test_debug_runs_everything_once_on_the_cpu_and_names_the_operation_that_gave
     cli.model.network.register_forward_hook(lambda _, inputs, output: output + (first * 0).sqrt().sum() * 0)
     with pytest.raises(RuntimeError, match="SqrtBackward0"):
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
-
-
-class FakeBoard(Logger):
-    """Keep what W&B would be sent."""
-
-    name, version = "fake", ""
-
-    def __init__(self):
-        super().__init__()
-        self.sent = {}
-        self.experiment = self
-
-    def log_hyperparams(self, *args, **kwargs): ...
-
-    def log_metrics(self, metrics, step=None): ...
-
-    def log(self, values):
-        self.sent |= values
-
-
-FakeBoard.__name__ = "WandbLogger"
-
-
-def test_gradient_norms_and_histograms_of_every_layer_reach_the_loggers(build, tmp_path: Path):
-    pytest.importorskip("wandb")
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    cli = build(*ONE_EPOCH, "--config=configs/watch.yaml", "--trainer.callbacks.every_n_steps=2")
-    board = FakeBoard()
-    cli.trainer.loggers = [MetricsCsv(tmp_path), TensorBoardLogger(tmp_path, "", "tensorboard"), board]
-    cli.trainer.fit(cli.model, datamodule=cli.datamodule)
-    names = [name for name, p in cli.model.named_parameters() if p.requires_grad]
-    header, *rows = (tmp_path / "metrics.csv").read_text().splitlines()
-    assert {f"grad_2.0_norm/{name}" for name in names} <= set(header.split(","))
-    assert sum(bool(row.split(",")[header.split(",").index(f"grad_2.0_norm/{names[0]}")]) for row in rows) == 2
-    histograms = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()["histograms"]
-    assert {f"weights/{name}" for name in names} <= set(histograms) & set(board.sent)
 
 
 @pytest.mark.slow

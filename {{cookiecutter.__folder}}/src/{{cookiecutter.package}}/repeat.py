@@ -112,12 +112,6 @@ def summary(results: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the interval that holds the true share with 95 %, when `share` of `n` samples was seen."""
-    centre, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
-
-
 def table(found: dict[str, dict[str, float]]) -> str:
     """Return `found` as lines of text."""
     lines = [f"{'at the best epoch':<24}{'mean':>10}{'sd':>10}   95 % interval of the mean"]

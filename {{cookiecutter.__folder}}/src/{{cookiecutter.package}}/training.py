@@ -28,7 +28,7 @@ from .mistakes import require_yaml
 from .practices.base_module import BaseModule
 from .practices.errors import UserError
 from .practices.export import export_onnx
-from .practices.hardware import choose_precision, uses_gpu
+from .practices.hardware import choose_precision, share_cpus, uses_gpu
 from .practices.loaders import BaseDataModule
 from .practices.loggers import MetricsCsv, closing_loggers, place
 from .progress import compare_target, make_progress, quieten, say_next
@@ -76,6 +76,7 @@ class TrainingCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Decide what was left open, so that config.yaml tells what really ran."""
         trainer, model = self.config.trainer, self.config.model
+        share_cpus(trainer.accelerator)
         if trainer.precision is None:
             trainer.precision = choose_precision(trainer.accelerator)
         if trainer.sync_batchnorm and not uses_gpu(trainer.accelerator):
@@ -117,8 +118,7 @@ class TrainingCLI(LightningCLI):
 
 def _as_list(logger: Any) -> list[Any]:
     """Return the configured loggers as a list, without true and false."""
-    loggers = logger if isinstance(logger, list) else [logger]
-    return [one for one in loggers if one is not None and not isinstance(one, bool)]
+    return [one for one in (logger if isinstance(logger, list) else [logger]) if one not in (None, True, False)]
 
 
 def _split(arguments: Sequence[str], *own: str) -> tuple[argparse.Namespace, list[str]]:
@@ -260,8 +260,8 @@ def _evaluate(arguments: Sequence[str], verb: str) -> None:
     checkpoint = find_checkpoint(run, "best")
     cli = TrainingCLI(rest, run / "config.yaml")
     require_same_facts(cli)
-    evaluate = getattr(cli.trainer, verb)
-    (metrics,) = evaluate(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+    measure = getattr(cli.trainer, verb)
+    (metrics,) = measure(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
     if cli.trainer.is_global_zero:
         file = metrics_file(run, cli.datamodule, cli.config.trainer, verb)
         file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")

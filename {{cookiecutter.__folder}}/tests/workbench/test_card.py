@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from {{ cookiecutter.package }}.cli import main
-from {{ cookiecutter.package }}.repeat import wilson
-from {{ cookiecutter.package }}.workbench.card import HUMAN, OPEN, SOURCE, demo_source, split
+from {{ cookiecutter.package }}.workbench.card import HUMAN, OPEN, SOURCE, demo_source, split, wilson
 
 from conftest import SHORT
 

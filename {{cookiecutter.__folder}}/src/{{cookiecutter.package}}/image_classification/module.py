@@ -11,6 +11,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from torchvision.transforms import v2
 
 from ..practices.base_module import BaseModule
+from ..practices.counting import native_counts
 from ..practices.focal import focal_loss
 
 Batch = dict[str, Any]
@@ -80,7 +81,8 @@ class ImageClassifier(BaseModule):
         loss = F.cross_entropy(logits, labels) if split != "train" else self._train_loss(batch, logits)
         metrics: Any = self.metrics[f"{split}_metrics"]
         mean_loss: Any = self.losses[f"{split}_loss"]
-        metrics.update(logits.detach(), labels)
+        with native_counts():
+            metrics.update(logits.detach(), labels)
         mean_loss.update(loss.detach(), weight=len(labels))
         # Objects, not numbers: Lightning computes them once an epoch over exactly all samples of all ranks.
         self.log(f"{split}/loss", mean_loss, batch_size=len(labels), on_step=False, on_epoch=True)

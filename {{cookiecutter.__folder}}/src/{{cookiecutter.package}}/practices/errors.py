@@ -22,10 +22,4 @@ def one_of(argument: str, name: str, known: Iterable[str]) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
     """Return `names`, the most like `name` first."""
-    likeness = difflib.SequenceMatcher(b=name.lower())
-
-    def distance(one: str) -> float:
-        likeness.set_seq1(one.lower())
-        return -likeness.ratio()
-
-    return sorted(names, key=distance)
+    return sorted(names, key=lambda one: -difflib.SequenceMatcher(None, one.lower(), name.lower()).ratio())

@@ -1,4 +1,4 @@
-"""What the machine offers decides precision, workers and pinned memory; a value in the configuration wins."""
+"""What the machine offers decides precision, workers, threads and pinned memory; a value that is given wins."""
 
 import os
 
@@ -30,6 +30,17 @@ def usable_cpus() -> int:
 def choose_workers() -> int:
     """Return a number of loader workers: one CPU stays with the training process, four do for most data."""
     return min(4, usable_cpus() - 1)
+
+
+def share_cpus(accelerator: str) -> None:
+    """Leave CPUs to the loader's workers when the CPU also trains: threads that share one wait for each other.
+
+    The number follows from the machine, not from data.num_workers, which must not change a result's last bits.
+    OMP_NUM_THREADS wins.
+    """
+    if "OMP_NUM_THREADS" not in os.environ and not uses_gpu(accelerator):
+        cpus = usable_cpus()
+        torch.set_num_threads(max(1, cpus // 2, cpus - choose_workers()))
 
 
 def uses_gpu(accelerator: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,12 +27,11 @@ def dice_loss(logits: Tensor, labels: Tensor, ignored: int = 255) -> Tensor:
     class weighs the same however few samples it has; one that is not in the batch has no Dice and counts nowhere.
     Source: Milletari et al., V-Net, 2016.
     """
-    flat, targets = flatten(logits, labels)
-    valid = targets != ignored
-    probabilities = flat.softmax(1) * valid[:, None]
-    truth = F.one_hot(targets.where(valid, 0), flat.shape[1]) * valid[:, None]
-    sizes = truth.sum(0)
-    dice = 2 * (probabilities * truth).sum(0) / (probabilities.sum(0) + sizes).clamp(min=1e-7)
+    valid, samples = (labels != ignored)[:, None], [0, *range(2, logits.ndim)]
+    classes = torch.arange(logits.shape[1], device=logits.device).reshape(-1, *[1] * (logits.ndim - 2))
+    truth, probabilities = (labels[:, None] == classes) & valid, logits.softmax(1) * valid
+    sizes = truth.sum(samples)
+    dice = 2 * (probabilities * truth).sum(samples) / (probabilities.sum(samples) + sizes).clamp(min=1e-7)
     present = sizes > 0
     return ((1 - dice) * present).sum() / present.sum().clamp(min=1)
 

@@ -12,6 +12,7 @@ from torchvision.io import write_png
 from torchvision.transforms import v2
 
 from ..practices.base_module import BaseModule
+from ..practices.counting import native_counts
 from ..practices.losses import LOSSES, Loss
 from ..reading.masks import IGNORED, overlay, write_mask
 
@@ -78,7 +79,8 @@ class SemanticSegmenter(BaseModule):
         losses = torch.stack([LOSSES[self.loss](*part) for part in parts])
         iou: Any = self.iou[f"{split}_iou"]
         mean_loss: Any = self.losses[f"{split}_loss"]
-        iou.update(logits.detach().argmax(1), mask)
+        with native_counts():
+            iou.update(logits.detach().argmax(1), mask)
         mean_loss.update(losses.detach(), weight=len(mask) / len(losses))
         # An object, not a number: Lightning computes it once an epoch over exactly all images of all ranks.
         self.log(f"{split}/loss", mean_loss, batch_size=len(mask), on_step=False, on_epoch=True)

@@ -10,6 +10,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from ..practices.base_module import BaseModule
+from ..practices.counting import native_counts
 from ..practices.focal import focal_loss
 from .data import Tokenizer
 
@@ -82,7 +83,8 @@ class TextClassifier(BaseModule):
         loss = F.cross_entropy(logits, labels) if split != "train" else self._train_loss(batch, logits)
         metrics: Any = self.metrics[f"{split}_metrics"]
         mean_loss: Any = self.losses[f"{split}_loss"]
-        metrics.update(logits.detach(), labels)
+        with native_counts():
+            metrics.update(logits.detach(), labels)
         mean_loss.update(loss.detach(), weight=len(labels))
         # Objects, not numbers: Lightning computes them once an epoch over exactly all samples of all ranks.
         self.log(f"{split}/loss", mean_loss, batch_size=len(labels), on_step=False, on_epoch=True)

@@ -6,6 +6,7 @@ takes over what the newest card before it says.
 
 import hashlib
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,6 @@ import onnxruntime
 from ..practices.errors import UserError
 from ..practices.export import TOLERANCE, compare
 from ..record import best, read, tested
-from ..repeat import wilson
 from ..runs import RUNS
 from ..training import best_module
 
@@ -112,6 +112,12 @@ def results(run: Path, config: dict[str, Any], samples: dict[str, int]) -> str:
         interval = "{:.4g} to {:.4g}".format(*wilson(value, n)) if share else "none"
         rows.append(f"| {name} | {value:.4g} | {interval} | {part}{n} |")
     return "\n".join(rows)
+
+
+def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Return the interval that holds the true share with 95 %, when `share` of `n` samples was seen."""
+    centre, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
 
 
 def demo_source(data: Any) -> str:

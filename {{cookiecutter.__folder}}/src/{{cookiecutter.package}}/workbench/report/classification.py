@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torchmetrics.functional import classification as metrics
 
+from ...practices.counting import native_counts
 from .charts import BLUE, QUIET, clean, draw
 from .evaluate import outputs, photo, spread, training_batch
 from .page import Picture, Section, Table
@@ -47,7 +48,8 @@ def sections(cli: Any, module: Any, folder: Path) -> list[Section]:
 def per_class(predicted: Tensor, labels: Tensor, names: list[str]) -> Table:
     """Return precision, recall, F1 and number of each class, the lowest F1 first; a class without samples has none."""
     functions = (metrics.multiclass_precision, metrics.multiclass_recall, metrics.multiclass_f1_score)
-    columns = [function(predicted, labels, len(names), average="none").tolist() for function in functions]
+    with native_counts():
+        columns = [function(predicted, labels, len(names), average="none").tolist() for function in functions]
     counts = labels.bincount(minlength=len(names)).tolist()
     rows = [[n, *v, c] if c else [n, *[float("nan")] * 3, 0] for n, *v, c in zip(names, *columns, counts, strict=True)]
     rows.sort(key=lambda row: (row[4] == 0, row[3]))
@@ -57,7 +59,8 @@ def per_class(predicted: Tensor, labels: Tensor, names: list[str]) -> Table:
 
 def confusion(predicted: Tensor, labels: Tensor, names: list[str], folder: Path) -> Picture:
     """Draw counts by true and predicted class; where there are many, of the classes with the most errors."""
-    matrix = metrics.multiclass_confusion_matrix(predicted, labels, len(names))
+    with native_counts():
+        matrix = metrics.multiclass_confusion_matrix(predicted, labels, len(names))
     errors = matrix.sum(0) + matrix.sum(1) - 2 * matrix.diag()
     kept = errors.argsort(descending=True, stable=True)[:CLASSES].sort().values
     counts = matrix[kept][:, kept]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
+from ...practices.counting import native_counts
 from ...reading.masks import IGNORED, overlay, palette
 from .evaluate import outputs, photo, spread, training_batch
 from .page import Picture, Section, Table
@@ -48,7 +49,8 @@ def compared(cli: Any, module: Any, indices: list[int]) -> Any:
     for batch, logits in outputs(cli, module, indices):
         for name, image, mask, scores in zip(batch["name"], batch["image"], batch["mask"], logits, strict=True):
             found = scores.argmax(0)
-            matrix = multiclass_confusion_matrix(found, mask, len(scores), ignore_index=IGNORED)
+            with native_counts():
+                matrix = multiclass_confusion_matrix(found, mask, len(scores), ignore_index=IGNORED)
             yield name, image, [mask, found], matrix
 
 
