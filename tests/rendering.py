@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 TEMPLATE = Path(__file__).parents[1]
@@ -22,9 +23,9 @@ def run(*words: str | Path, cwd: Path, timeout: int = 600, **environment: str) -
 
 
 def turn(of: int) -> int:
-    """Return whose turn it is among `of`: it moves on with every commit, and stays while one works."""
+    """Return whose turn it is among `of`: it moves on with every commit and every week, and stays while one works."""
     count = run("git", "rev-list", "--count", "HEAD", cwd=TEMPLATE).stdout.strip()
-    return int(count or 0) % of
+    return (int(count or 0) + date.today().isocalendar().week) % of
 
 
 def files(folder: Path) -> set[str]:

@@ -204,3 +204,13 @@ def test_folds_share_train_and_val_out_evenly_by_class_and_leave_the_test_split_
         counts = torch.bincount(torch.tensor([label for _, label in fold.files("val")]))
         total = torch.bincount(torch.tensor([label for _, label in plain.files("train") + plain.files("val")]))
         assert ((counts - total / 4).abs() < 1).all(), "a class is missing from a fold"
+
+
+def test_classes_are_counted_as_fast_where_repeatable_kernels_are_asked_for(build):
+    cli = build("--data.batch_size=4", "--trainer.deterministic=true")
+    cli.model.log = cli.model.log_dict = lambda *arguments, **options: None
+    batch = cli.datamodule.sample_batch()
+    for step in (cli.model.training_step, cli.model.validation_step):
+        with torch.profiler.profile() as profile:
+            step(batch, 0)
+        assert "aten::bincount" in {event.key for event in profile.key_averages()}

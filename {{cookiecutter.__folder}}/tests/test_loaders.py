@@ -89,6 +89,14 @@ def test_training_on_the_cpu_leaves_cpus_to_the_workers(monkeypatch, cpus: int, 
     assert asked == [threads], "a GPU computes; the CPUs are free"
 
 
+def test_every_command_shares_the_cpus(build, monkeypatch):
+    asked: list[int] = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    build("--trainer.accelerator=cpu")
+    assert len(asked) == 1
+
+
 def test_workers_live_on_and_fetch_ahead():
     loader = Data(num_workers=2).loader("train")
     assert loader.persistent_workers

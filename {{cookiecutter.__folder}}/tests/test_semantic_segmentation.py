@@ -395,3 +395,13 @@ def test_the_demo_reaches_its_mean_iou():
     metrics = json.loads((LATEST / "test_metrics.json").read_text())
     assert metrics["test/mean_iou"] >= 0.75
     assert min(value for name, value in metrics.items() if "/iou_" in name) > 0.5
+
+
+def test_classes_are_counted_as_fast_where_repeatable_kernels_are_asked_for(build):
+    cli = build("--data.batch_size=4", "--trainer.deterministic=true")
+    cli.model.log = cli.model.log_dict = lambda *arguments, **options: None
+    batch = cli.datamodule.sample_batch()
+    for step in (cli.model.training_step, cli.model.validation_step):
+        with torch.profiler.profile() as profile:
+            step(batch, 0)
+        assert "aten::bincount" in {event.key for event in profile.key_averages()}

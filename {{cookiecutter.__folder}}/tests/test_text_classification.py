@@ -245,3 +245,13 @@ def test_mistakes_are_named_in_one_sentence(tmp_path: Path, files: dict, argumen
     assert "\n" not in sentence and sentence.endswith(".")
     for word in words:
         assert word in sentence
+
+
+def test_classes_are_counted_as_fast_where_repeatable_kernels_are_asked_for(build):
+    cli = build("--data.batch_size=4", "--trainer.deterministic=true")
+    cli.model.log = cli.model.log_dict = lambda *arguments, **options: None
+    batch = cli.datamodule.sample_batch()
+    for step in (cli.model.training_step, cli.model.validation_step):
+        with torch.profiler.profile() as profile:
+            step(batch, 0)
+        assert "aten::bincount" in {event.key for event in profile.key_averages()}

@@ -31,7 +31,7 @@ class UNet(nn.Module):
     """
 
     def __init__(
-        self, num_classes: int, width: int = 12, levels: int = 3, normalization: Literal["batch", "group"] = "batch"
+        self, num_classes: int, width: int = 16, levels: int = 3, normalization: Literal["batch", "group"] = "batch"
     ) -> None:
         super().__init__()
         channels = [width * 2**level for level in range(levels)]
