@@ -37,8 +37,8 @@ def test_gradient_norms_and_histograms_of_every_layer_reach_the_loggers(build, t
     pytest.importorskip("wandb")
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     few = ("--data.batch_size=4", "--trainer.limit_val_batches=0", "--trainer.limit_train_batches=4")
-    few += ("--trainer.accumulate_grad_batches=1",)
-    cli = build(*few, "--trainer.max_epochs=1", "--config=configs/watch.yaml", "--trainer.callbacks.every_n_steps=2")
+    once = ("--trainer.max_epochs=1", "--trainer.accumulate_grad_batches=1")
+    cli = build(*few, *once, "--config=configs/watch.yaml", "--trainer.callbacks.every_n_steps=2")
     board = FakeBoard()
     cli.trainer.loggers = [MetricsCsv(tmp_path), TensorBoardLogger(tmp_path, "", "tensorboard"), board]
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
